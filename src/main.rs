@@ -1,0 +1,3 @@
+//! The program: parse, telemetry, run, exit code.
+
+fn main() {}
