@@ -6,4 +6,5 @@
 
 pub mod clock;
 pub mod lease;
+pub mod lifecycle;
 pub mod provisioner;

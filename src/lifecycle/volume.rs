@@ -1,0 +1,133 @@
+//! Whether a volume is to be deleted, kept, or left alone.
+
+use super::{
+    claim::Served,
+    objects::{Phase, Volume},
+};
+use crate::provisioner::ReclaimPolicy;
+
+/// What to do with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Another provisioner's, or another instance's: not kept.
+    NotOurs,
+    /// Nothing to do in this state.
+    Leave,
+    /// Its claim is gone: remove the asset, then the volume.
+    Delete(Proof),
+    /// Its policy is no longer Delete: the backend records that the asset is people's, then our
+    /// finalizer goes.
+    Keep,
+    /// The finalizer is switched off: it goes.
+    Strip,
+}
+
+/// What shows that a volume's claim is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// kube-controller-manager says so: the phase is Released.
+    Released,
+    /// The phase is Failed, which proves nothing: the claim is read live first. The Go library leaves
+    /// such volumes for ever.
+    ReadClaim,
+}
+
+/// Decides about `volume`.
+#[must_use]
+pub fn decide(volume: &Volume, served: &Served) -> Decision {
+    if !is_ours(volume, served) {
+        return Decision::NotOurs;
+    }
+    if volume.policy != ReclaimPolicy::Delete {
+        return if volume.finalizer { Decision::Keep } else { Decision::Leave };
+    }
+    let has_claim = volume.claim.as_ref().is_some_and(|claim| !claim.uid.is_empty());
+    match volume.phase {
+        Phase::Released if has_claim => Decision::Delete(Proof::Released),
+        Phase::Failed if has_claim => Decision::Delete(Proof::ReadClaim),
+        _ if volume.finalizer && !served.finalizer && !volume.deleting => Decision::Strip,
+        _ => Decision::Leave,
+    }
+}
+
+/// Made by us, taken over by us, or a hand-made CSI volume of our driver; and of our instance.
+fn is_ours(volume: &Volume, served: &Served) -> bool {
+    let named = match (&volume.migrated_to, &volume.provisioned_by, &volume.csi_driver) {
+        (Some(name), _, _) if served.is_ours(name) => true,
+        (_, Some(name), _) => served.is_ours(name),
+        (_, None, Some(driver)) => served.is_ours(driver),
+        (_, None, None) => false,
+    };
+    named && volume.instance == served.instance
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::objects::ClaimRef, *};
+
+    fn served() -> Served {
+        Served { names: vec!["ours.dev".into()], finalizer: true, ..Served::default() }
+    }
+
+    fn volume() -> Volume {
+        Volume {
+            name: "pvc-1".into(),
+            uid: "pv-uid".into(),
+            phase: Phase::Released,
+            finalizer: true,
+            claim: Some(ClaimRef { uid: "uid-1".into(), ..ClaimRef::default() }),
+            provisioned_by: Some("ours.dev".into()),
+            ..Volume::default()
+        }
+    }
+
+    #[test]
+    fn each_state_of_a_volume_has_its_decision() {
+        use Decision::{Delete, Keep, Leave, NotOurs};
+        let table: Vec<(&str, Volume, Decision)> = vec![
+            ("released", volume(), Delete(Proof::Released)),
+            ("released without our finalizer", Volume { finalizer: false, ..volume() }, Delete(Proof::Released)),
+            ("terminating and released", Volume { deleting: true, ..volume() }, Delete(Proof::Released)),
+            ("bound", Volume { phase: Phase::Bound, ..volume() }, Leave),
+            ("bound and terminating", Volume { phase: Phase::Bound, deleting: true, ..volume() }, Leave),
+            ("failed", Volume { phase: Phase::Failed, ..volume() }, Delete(Proof::ReadClaim)),
+            ("never had a claim", Volume { claim: None, ..volume() }, Leave),
+            ("reserved by name only", Volume { claim: Some(ClaimRef::default()), ..volume() }, Leave),
+            ("retained", Volume { policy: ReclaimPolicy::Retain, ..volume() }, Keep),
+            (
+                "retained, nothing of ours on it",
+                Volume { policy: ReclaimPolicy::Retain, finalizer: false, ..volume() },
+                Leave,
+            ),
+            ("made by another", Volume { provisioned_by: Some("theirs.dev".into()), ..volume() }, NotOurs),
+            ("made by hand", Volume { provisioned_by: None, ..volume() }, NotOurs),
+            (
+                "taken over by us",
+                Volume {
+                    provisioned_by: Some("in-tree".into()),
+                    migrated_to: Some("ours.dev".into()),
+                    ..volume()
+                },
+                Delete(Proof::Released),
+            ),
+            (
+                "hand-made, our driver",
+                Volume { provisioned_by: None, csi_driver: Some("ours.dev".into()), ..volume() },
+                Delete(Proof::Released),
+            ),
+            ("of another instance", Volume { instance: Some("east".into()), ..volume() }, NotOurs),
+        ];
+        for (what, volume, expected) in table {
+            assert_eq!(decide(&volume, &served()), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_finalizer_that_is_switched_off_goes_from_volumes_that_are_not_terminating() {
+        let served = Served { finalizer: false, ..served() };
+        let bound = Volume { phase: Phase::Bound, ..volume() };
+        assert_eq!(decide(&bound, &served), Decision::Strip);
+        assert_eq!(decide(&Volume { deleting: true, ..bound }, &served), Decision::Leave);
+        assert_eq!(decide(&volume(), &served), Decision::Delete(Proof::Released), "deleting goes first");
+    }
+}
