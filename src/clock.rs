@@ -79,9 +79,27 @@ impl Clock for SystemClock {
     }
 }
 
+/// A number in 0..1 that differs between callers and calls, to spread what would happen at once.
+#[must_use]
+pub fn jitter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    // Each RandomState has keys of its own; hashing nothing shows them. 53 bits fill an f64.
+    let bits = RandomState::new().hash_one(()) >> 11;
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let fraction = bits as f64 / (1_u64 << 53) as f64;
+    fraction
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jitter_stays_in_bounds_and_varies() {
+        let values: Vec<f64> = (0..100).map(|_| jitter()).collect();
+        assert!(values.iter().all(|value| (0.0..1.0).contains(value)));
+        assert!(values.iter().any(|value| value != &values[0]));
+    }
 
     #[test]
     fn the_system_clock_goes_forward_and_counts_from_boot() {

@@ -1,0 +1,723 @@
+//! Who works on what, when: the `World`, the queue, and the memory of every key's attempts.
+//!
+//! Plain and synchronous: news, outcomes, leadership and the time come in, [`Effect`]s come out.
+//! `actor.rs` feeds it and carries the effects out.
+
+mod actor;
+mod entry;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+pub use self::{
+    actor::{ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, Setup, Status},
+    queue::Lane,
+    world::{Key, Kind, World},
+};
+use self::{
+    entry::{Entry, State},
+    queue::{Line, Ticket},
+    world::Touch,
+};
+use crate::{
+    actors::volume::{Job, Outcome, ProvisionTask, RemoveTask, Task},
+    clock::BootTime,
+    cluster::watch,
+    lease::LeaderGuard,
+    lifecycle::{
+        claim::{self, PendingReason, Served},
+        names::VolumeNaming,
+        objects::{Claim, Class, Node, Version, Volume},
+        retry::Backoff,
+        tell::{Note, Reason},
+        volume,
+    },
+    provisioner::SelectedNode,
+};
+
+/// How long a key waits for the watch to show what a conflict was about, before it is tried anyway.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// The longest wait after a failure that is unlikely to heal by itself.
+const SLOW: Duration = Duration::from_secs(5 * 60);
+
+/// The rules of work.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How volumes are named.
+    pub naming: VolumeNaming,
+    /// The wait after failures.
+    pub backoff: Backoff,
+    /// Claims provisioned at once.
+    pub provision_workers: usize,
+    /// Volumes removed at once.
+    pub delete_workers: usize,
+    /// Failures after which a claim in one version is given up; 0: never.
+    pub provision_threshold: u32,
+    /// Failures after which a volume in one version is given up; 0: never.
+    pub delete_threshold: u32,
+    /// Whether the start of each provisioning is told.
+    pub tell_start: bool,
+}
+
+/// Something that the Arbiter wants done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Start an operation under this guard.
+    Start {
+        /// What it is to achieve.
+        task: Task,
+        /// The permission to act.
+        guard: LeaderGuard,
+        /// The number of this attempt, from 1.
+        attempt: u32,
+        /// How long the key waited in the queue.
+        waited: Duration,
+    },
+    /// Cancel the running operation of this key; it reports its end.
+    Stop(Key),
+    /// Tell people.
+    Tell(Note),
+    /// Read the mark of a new leadership.
+    ReadMark(LeaderGuard),
+    /// An operation has ended so; for metrics and the log.
+    Ended(Ended),
+}
+
+/// How an operation ended, for metrics and the log.
+#[derive(Debug)]
+pub struct Ended {
+    /// What it was to achieve.
+    pub task: Task,
+    /// How long it took.
+    pub took: Duration,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did what it was to do.
+    Succeeded,
+    /// It failed, with this message, and is tried again after this time (`None`: given up).
+    Failed(String, Option<Duration>),
+    /// There was nothing to do, for this reason.
+    Moot(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Arbiter {
+    served: Arc<Served>,
+    rules: Rules,
+    world: World,
+    entries: HashMap<Key, Entry>,
+    provision: Line,
+    remove: Line,
+    /// When waits are over, the earliest first. An entry that changed meanwhile ignores it.
+    alarms: BinaryHeap<Reverse<(BootTime, Key)>>,
+    tickets: Ticket,
+    synced: BTreeSet<Kind>,
+    leadership: Option<LeaderGuard>,
+    /// The version of claims below which the cache is not trusted; `None` until it was read.
+    mark: Option<Version>,
+    draining: bool,
+    effects: Vec<Effect>,
+}
+
+impl Arbiter {
+    /// An Arbiter that has seen nothing yet.
+    #[must_use]
+    pub fn new(served: Arc<Served>, rules: Rules) -> Self {
+        Self {
+            world: World::new(served.clone(), rules.naming.clone()),
+            provision: Line::new(rules.provision_workers),
+            remove: Line::new(rules.delete_workers),
+            served,
+            rules,
+            entries: HashMap::new(),
+            alarms: BinaryHeap::new(),
+            tickets: 0,
+            synced: BTreeSet::new(),
+            leadership: None,
+            mark: None,
+            draining: false,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes what is to be done since the last time.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// The cached objects.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Whether the first list of every kind is complete.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.synced.len() == Kind::ALL.len()
+    }
+
+    /// Operations under way.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        Lane::ALL.iter().map(|lane| self.running_in(*lane)).sum()
+    }
+
+    /// Operations under way in one lane.
+    #[must_use]
+    pub fn running_in(&self, lane: Lane) -> usize {
+        match lane {
+            Lane::Provision => self.provision.running(),
+            Lane::Remove => self.remove.running(),
+        }
+    }
+
+    /// Keys waiting for a slot in one lane.
+    #[must_use]
+    pub fn queued_in(&self, lane: Lane) -> usize {
+        self.entries.values().filter(|entry| entry.is_queued_in(lane)).count()
+    }
+
+    /// How many claims are pending, by the category of the reason.
+    #[must_use]
+    pub fn pending_by_reason(&self) -> HashMap<&'static str, usize> {
+        let mut counts = HashMap::new();
+        for (key, _) in self.world.pending_claims() {
+            *counts.entry(self.pending_category(key)).or_default() += 1;
+        }
+        counts
+    }
+
+    fn pending_category(&self, key: &Key) -> &'static str {
+        match (self.world.decide_claim(key), self.entries.get(key).map(|entry| &entry.state)) {
+            (Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)), _) => reason.category(),
+            (_, Some(State::Running(_))) => "Provisioning",
+            (_, Some(State::BackingOff { .. })) => "BackingOff",
+            (_, Some(State::Parked)) => "GivenUp",
+            (Some(claim::Decision::Settled), _) => "Binding",
+            _ => "Queued",
+        }
+    }
+
+    /// What the claims' watch brought.
+    pub fn see_claims(&mut self, news: &[watch::News<Arc<Claim>>], now: BootTime) {
+        for news in news {
+            match news {
+                watch::News::Seen(claim) => {
+                    let touched = self.world.see_claim(claim.clone());
+                    self.touch(touched, now);
+                }
+                watch::News::Gone(claim) => {
+                    let touched = self.world.lose_claim(&claim.uid);
+                    self.touch(touched, now);
+                }
+                other => self.list_progress(Kind::Claims, other, now),
+            }
+        }
+        self.dispatch(now);
+    }
+
+    /// What the volumes' watch brought.
+    pub fn see_volumes(&mut self, news: &[watch::News<Arc<Volume>>], now: BootTime) {
+        for news in news {
+            match news {
+                watch::News::Seen(volume) => {
+                    let touched = self.world.see_volume(volume.clone());
+                    self.touch(touched, now);
+                }
+                watch::News::Gone(volume) => self.lose_volume(volume, now),
+                other => self.list_progress(Kind::Volumes, other, now),
+            }
+        }
+        self.dispatch(now);
+    }
+
+    fn lose_volume(&mut self, volume: &Volume, now: BootTime) {
+        if let Some(Entry { state: State::Running(running), .. }) = self.entries.get_mut(&volume.name) {
+            running.volume_gone = true;
+        }
+        let touched = self.world.lose_volume(&volume.name);
+        self.touch(touched, now);
+        // Its claim's own key may be another one.
+        if let Some(claim) = &volume.claim {
+            let key = self.world.key_of(&claim.uid);
+            if key != volume.name && self.world.claim(&key).is_some() {
+                self.touch((key, Touch::Changed), now);
+            }
+        }
+    }
+
+    /// What the classes' watch brought.
+    pub fn see_classes(&mut self, news: &[watch::News<Arc<Class>>], now: BootTime) {
+        for news in news {
+            match news {
+                watch::News::Seen(class) => {
+                    let keys = self.world.see_class(class.clone());
+                    self.touch_all(keys, now);
+                }
+                watch::News::Gone(class) => {
+                    let keys = self.world.lose_class(&class.name);
+                    self.touch_all(keys, now);
+                }
+                other => self.list_progress(Kind::Classes, other, now),
+            }
+        }
+        self.dispatch(now);
+    }
+
+    /// What the nodes' watch brought.
+    pub fn see_nodes(&mut self, news: &[watch::News<Arc<Node>>], now: BootTime) {
+        for news in news {
+            match news {
+                watch::News::Seen(node) => self.world.see_node(node.clone()),
+                watch::News::Gone(node) => {
+                    let keys = self.world.lose_node(&node.name);
+                    self.touch_all(keys, now);
+                }
+                other => self.list_progress(Kind::Nodes, other, now),
+            }
+        }
+        self.dispatch(now);
+    }
+
+    fn list_progress<T>(&mut self, kind: Kind, news: &watch::News<T>, now: BootTime) {
+        match news {
+            watch::News::Relisting => self.world.relisting(kind),
+            watch::News::Synced => {
+                let gone = self.world.synced(kind);
+                self.touch_all(gone, now);
+                self.synced.insert(kind);
+                if self.may_act() {
+                    self.consider_all(now);
+                }
+            }
+            watch::News::Broken(_) | watch::News::Seen(_) | watch::News::Gone(_) => {}
+        }
+    }
+
+    /// A leadership begins or ends.
+    pub fn leadership(&mut self, guard: Option<LeaderGuard>, now: BootTime) {
+        self.stop_all();
+        self.mark = None;
+        self.leadership.clone_from(&guard);
+        let Some(guard) = guard else { return };
+        self.draining = false;
+        self.effects.push(Effect::ReadMark(guard));
+        for entry in self.entries.values_mut() {
+            entry.told = None;
+        }
+        self.consider_all(now);
+        self.dispatch(now);
+    }
+
+    /// The mark of the leadership under `guard` was read.
+    pub fn mark_read(&mut self, guard: &LeaderGuard, mark: Version) {
+        if self.leadership.as_ref().is_some_and(|leading| leading.epoch() == guard.epoch()) {
+            self.mark = Some(mark);
+        }
+    }
+
+    /// No more operation is started; those under way may end.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Cancels every operation under way.
+    pub fn stop_all(&mut self) {
+        let running = self.entries.iter().filter(|(_, entry)| matches!(entry.state, State::Running(_)));
+        let keys: Vec<Key> = running.map(|(key, _)| key.clone()).collect();
+        self.effects.extend(keys.into_iter().map(Effect::Stop));
+    }
+
+    /// When something is to be looked at again, if at all.
+    pub fn next_alarm(&self) -> Option<BootTime> {
+        self.alarms.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Looks at every key whose wait is over.
+    pub fn wake(&mut self, now: BootTime) {
+        while let Some(Reverse((at, _))) = self.alarms.peek() {
+            if *at > now {
+                break;
+            }
+            let Some(Reverse((at, key))) = self.alarms.pop() else { break };
+            if self.entries.get(&key).is_some_and(|entry| entry.state == State::BackingOff { until: at }) {
+                self.enqueue_if_wanted(&key, now);
+            }
+        }
+        self.dispatch(now);
+    }
+
+    /// Looks at every key again. Hastens nothing: waits and counters stay.
+    pub fn resync(&mut self, now: BootTime) {
+        self.consider_all(now);
+        self.dispatch(now);
+    }
+
+    fn may_act(&self) -> bool {
+        self.is_synced() && !self.draining && self.leadership.as_ref().is_some_and(LeaderGuard::is_valid)
+    }
+
+    fn consider_all(&mut self, now: BootTime) {
+        let mut keys: Vec<Key> = self.world.keys().cloned().collect();
+        keys.extend(self.entries.keys().filter(|key| self.world.claim(key).is_none()).cloned());
+        for key in keys {
+            self.consider(&key, now);
+        }
+    }
+
+    fn touch_all(&mut self, keys: Vec<Key>, now: BootTime) {
+        for key in keys {
+            self.touch((key, Touch::Changed), now);
+        }
+    }
+
+    /// A key's claim, volume, class or node was seen: a change of what decisions read ends its wait and
+    /// forgets its failures.
+    fn touch(&mut self, (key, touch): (Key, Touch), now: BootTime) {
+        if touch == Touch::Changed
+            && let Some(entry) = self.entries.get_mut(&key)
+        {
+            entry.changed();
+        }
+        self.consider(&key, now);
+    }
+
+    /// Puts the key into the state that what is known now asks for.
+    fn consider(&mut self, key: &Key, now: BootTime) {
+        match self.entries.get(key).map(|entry| &entry.state) {
+            Some(State::Running(_)) => {}
+            Some(State::BackingOff { .. } | State::Parked) if self.wish(key).is_some() => {}
+            _ => self.enqueue_if_wanted(key, now),
+        }
+    }
+
+    fn enqueue_if_wanted(&mut self, key: &Key, now: BootTime) {
+        match self.wish(key) {
+            Some(wish) => self.enqueue(key, wish, now),
+            None => self.rest(key),
+        }
+    }
+
+    /// What the key is to be worked on for, if at all.
+    fn wish(&self, key: &Key) -> Option<Wish> {
+        if let Some(job) = self.world.decide_volume(key).and_then(job_of) {
+            return Some(Wish::Remove(job));
+        }
+        if self.world.decide_claim(key) == Some(claim::Decision::Provision) {
+            return Some(Wish::Provision);
+        }
+        let unknown = self.entries.get(key).is_some_and(|entry| entry.unknown.is_some());
+        (unknown && self.world.volume(key).is_none()).then_some(Wish::FindOut)
+    }
+
+    fn enqueue(&mut self, key: &Key, wish: Wish, now: BootTime) {
+        let class = self.class_of(key, wish);
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.told = None;
+        if entry.state == (State::Queued { ticket: entry.ticket(), lane: wish.lane(), since: entry.since() }) {
+            return;
+        }
+        self.tickets += 1;
+        entry.state = State::Queued { ticket: self.tickets, lane: wish.lane(), since: now };
+        let line = match wish.lane() {
+            Lane::Provision => &mut self.provision,
+            Lane::Remove => &mut self.remove,
+        };
+        line.push(&class, self.tickets, key.clone());
+    }
+
+    fn class_of(&self, key: &Key, wish: Wish) -> Arc<str> {
+        let class = match wish {
+            Wish::Remove(_) => self.world.volume(key).and_then(|volume| volume.class.clone()),
+            Wish::Provision => self.world.claim(key).and_then(|claim| claim.class.clone()),
+            Wish::FindOut => {
+                let unknown = self.entries.get(key).and_then(|entry| entry.unknown.as_ref());
+                unknown.map(|task| task.class.name.clone())
+            }
+        };
+        class.unwrap_or_else(|| "".into())
+    }
+
+    /// Nothing is to be done now: forgets the key, or remembers what was told about it.
+    fn rest(&mut self, key: &Key) {
+        let reason = match self.world.decide_claim(key) {
+            Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)) if reason.is_told() => reason,
+            _ => {
+                self.entries.remove(key);
+                return;
+            }
+        };
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.state = State::Idle;
+        if self.may_tell() {
+            self.tell_pending(key, reason);
+        }
+    }
+
+    fn may_tell(&self) -> bool {
+        self.may_act()
+    }
+
+    fn tell_pending(&mut self, key: &Key, reason: PendingReason) {
+        let (Some(claim), Some(entry)) = (self.world.claim(key), self.entries.get_mut(key)) else { return };
+        if entry.told.as_ref() != Some(&reason) {
+            self.effects.push(Effect::Tell(Note::new(
+                &**claim,
+                Reason::ProvisioningFailed,
+                reason.to_string(),
+            )));
+            entry.told = Some(reason);
+        }
+    }
+
+    /// Starts what may start.
+    fn dispatch(&mut self, now: BootTime) {
+        if !self.may_act() {
+            return;
+        }
+        let Some(guard) = self.leadership.clone() else { return };
+        for lane in Lane::ALL {
+            while let Some((key, class)) = self.next_in(lane) {
+                self.start(&key, lane, class, &guard, now);
+            }
+        }
+    }
+
+    fn next_in(&mut self, lane: Lane) -> Option<(Key, Arc<str>)> {
+        let classes = self.world.classes_served();
+        let entries = &self.entries;
+        let is_current =
+            |ticket, key: &Key| entries.get(key).is_some_and(|entry| entry.is_queued_with(ticket, lane));
+        match lane {
+            Lane::Provision => self.provision.next(classes, is_current),
+            Lane::Remove => self.remove.next(classes, is_current),
+        }
+    }
+
+    fn start(&mut self, key: &Key, lane: Lane, class: Arc<str>, guard: &LeaderGuard, now: BootTime) {
+        let task = self.wish(key).filter(|wish| wish.lane() == lane).and_then(|wish| self.task(key, wish));
+        let Some(task) = task else {
+            self.ended_in(lane, &class);
+            self.enqueue_if_wanted(key, now);
+            return;
+        };
+        let tell_start = self.rules.tell_start;
+        let entry = self.entries.entry(key.clone()).or_default();
+        let waited = now.saturating_since(entry.since());
+        let attempt = entry.failures.saturating_add(1);
+        if tell_start && let Task::Provision(provision) = &task {
+            let message = format!("provisioning volume {key}");
+            self.effects.push(Effect::Tell(Note::new(&*provision.claim, Reason::Provisioning, message)));
+        }
+        entry.run(task.clone(), lane, class, now);
+        self.effects.push(Effect::Start { task, guard: guard.clone(), attempt, waited });
+    }
+
+    fn task(&self, key: &Key, wish: Wish) -> Option<Task> {
+        match wish {
+            Wish::Remove(job) => {
+                let volume = self.world.volume(key)?.clone();
+                Some(Task::Remove(RemoveTask { volume, job }))
+            }
+            Wish::Provision => self.provision_task(key).map(Task::Provision),
+            Wish::FindOut => {
+                let task = self.entries.get(key)?.unknown.as_ref()?;
+                Some(Task::Provision(ProvisionTask { unknown: true, ..(**task).clone() }))
+            }
+        }
+    }
+
+    fn provision_task(&self, key: &Key) -> Option<ProvisionTask> {
+        let claim = self.world.claim(key)?.clone();
+        let class = self.world.class(claim.class.as_deref()?)?.clone();
+        let node = claim.selected_node.as_deref().map(|name| SelectedNode {
+            name: name.to_owned(),
+            labels: self.world.node(name).map(|node| node.labels.clone()).unwrap_or_default(),
+        });
+        let unknown = self.entries.get(key).is_some_and(|entry| entry.unknown.is_some());
+        let read_claim = World::is_below(&claim, self.mark) || self.world.is_known(&claim);
+        Some(ProvisionTask { name: key.clone(), claim, class, node, read_claim, unknown })
+    }
+
+    fn ended_in(&mut self, lane: Lane, class: &Arc<str>) {
+        match lane {
+            Lane::Provision => self.provision.ended(class),
+            Lane::Remove => self.remove.ended(class),
+        }
+    }
+
+    /// An operation has ended.
+    pub fn finished(&mut self, key: &Key, outcome: Outcome, jitter: f64, now: BootTime) {
+        let Some(running) = self.entries.get_mut(key).and_then(Entry::end) else { return };
+        self.ended_in(running.lane, &running.class);
+        let verdict = self.file(key, &running, outcome, jitter, now);
+        let took = now.saturating_since(running.started);
+        self.effects.push(Effect::Ended(Ended { task: running.task, took, verdict }));
+        self.consider(key, now);
+        self.dispatch(now);
+    }
+
+    /// Remembers what came of an operation, and when its key is to be tried again.
+    fn file(
+        &mut self,
+        key: &Key,
+        running: &entry::Running,
+        outcome: Outcome,
+        jitter: f64,
+        now: BootTime,
+    ) -> Verdict {
+        match outcome {
+            Outcome::Saved(volume) => self.saved(key, running, *volume),
+            Outcome::Removed => {
+                if let Task::Remove(task) = &running.task {
+                    self.world.mark_removed(key, &task.volume.uid);
+                }
+                self.forget(key)
+            }
+            Outcome::Stripped(volume) => {
+                self.own_write(running, volume);
+                self.forget(key)
+            }
+            Outcome::Rescheduled(claim) => {
+                if let Some(claim) = claim {
+                    self.world.see_claim(Arc::from(claim));
+                }
+                self.forget(key);
+                Verdict::Moot("the scheduler chooses another node".to_owned())
+            }
+            Outcome::Superseded(why) => {
+                self.back_off(key, CATCH_UP, now);
+                Verdict::Moot(why)
+            }
+            Outcome::Ignored(why) => {
+                self.entries.entry(key.clone()).or_default().park();
+                Verdict::Moot(format!("ignored by the backend: {why}"))
+            }
+            Outcome::Failed(failure) => self.failed(key, running, failure, jitter, now),
+            Outcome::Stopped => {
+                if let Task::Provision(task) = &running.task {
+                    self.entries.entry(key.clone()).or_default().unknown = Some(Arc::new(task.clone()));
+                }
+                Verdict::Moot("the leadership ended".to_owned())
+            }
+        }
+    }
+
+    fn saved(&mut self, key: &Key, running: &entry::Running, volume: Volume) -> Verdict {
+        if let Task::Provision(task) = &running.task {
+            self.world.mark_known(&task.claim.uid);
+            let message = format!("provisioned volume {key}");
+            let note = Note::new(&*task.claim, Reason::ProvisioningSucceeded, message);
+            self.effects.push(Effect::Tell(note));
+        }
+        self.own_write(running, Some(volume.into()));
+        self.forget(key)
+    }
+
+    /// The `World` sees what we wrote at once, unless the watch has already shown that it is gone again.
+    fn own_write(&mut self, running: &entry::Running, volume: Option<Box<Volume>>) {
+        if let Some(volume) = volume.filter(|_| !running.volume_gone) {
+            self.world.see_volume(Arc::from(volume));
+        }
+    }
+
+    fn forget(&mut self, key: &Key) -> Verdict {
+        self.entries.remove(key);
+        Verdict::Succeeded
+    }
+
+    fn back_off(&mut self, key: &Key, wait: Duration, now: BootTime) {
+        let until = now + wait;
+        self.entries.entry(key.clone()).or_default().state = State::BackingOff { until };
+        self.alarms.push(Reverse((until, key.clone())));
+    }
+
+    fn failed(
+        &mut self,
+        key: &Key,
+        running: &entry::Running,
+        failure: crate::actors::volume::Failure,
+        jitter: f64,
+        now: BootTime,
+    ) -> Verdict {
+        self.tell_failure(running, &failure);
+        let threshold = self.threshold(running.lane);
+        let backoff = self.rules.backoff;
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.failures = entry.failures.saturating_add(1);
+        entry.unknown = match &running.task {
+            Task::Provision(task) if failure.unknown => Some(Arc::new(task.clone())),
+            _ => None,
+        };
+        if running.changed && !failure.slow {
+            return Verdict::Failed(failure.message, Some(Duration::ZERO));
+        }
+        if threshold > 0 && entry.failures >= threshold && !failure.unknown {
+            entry.park();
+            return Verdict::Failed(failure.message, None);
+        }
+        let mut wait = backoff.wait(entry.failures, jitter);
+        if failure.slow {
+            wait = wait.max(SLOW.min(backoff.max));
+        }
+        self.back_off(key, wait, now);
+        Verdict::Failed(failure.message, Some(wait))
+    }
+
+    fn threshold(&self, lane: Lane) -> u32 {
+        match lane {
+            Lane::Provision => self.rules.provision_threshold,
+            Lane::Remove => self.rules.delete_threshold,
+        }
+    }
+
+    fn tell_failure(&mut self, running: &entry::Running, failure: &crate::actors::volume::Failure) {
+        let note = match &running.task {
+            Task::Provision(task) => Note::new(&*task.claim, failure.reason, &*failure.message),
+            Task::Remove(task) => Note::new(&*task.volume, failure.reason, &*failure.message),
+        };
+        self.effects.push(Effect::Tell(note));
+    }
+}
+
+/// What a key is to be worked on for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Provision,
+    /// The outcome of an earlier call is not known, and the claim no longer wants a volume.
+    FindOut,
+    Remove(Job),
+}
+
+impl Wish {
+    const fn lane(self) -> Lane {
+        match self {
+            Self::Provision | Self::FindOut => Lane::Provision,
+            Self::Remove(_) => Lane::Remove,
+        }
+    }
+}
+
+const fn job_of(decision: volume::Decision) -> Option<Job> {
+    match decision {
+        volume::Decision::Delete(proof) => Some(Job::Delete(proof)),
+        volume::Decision::Keep => Some(Job::Keep),
+        volume::Decision::Strip => Some(Job::Strip),
+        volume::Decision::NotOurs | volume::Decision::Leave => None,
+    }
+}

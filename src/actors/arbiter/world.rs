@@ -1,0 +1,523 @@
+//! The `World`: every cached object and index, one owner, no locks.
+//!
+//! Keeps what is ours and drops the rest. What is to be done about it is decided in `mod.rs`.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, hash_map},
+    sync::Arc,
+};
+
+use crate::lifecycle::{
+    claim::{self, Served},
+    names::VolumeNaming,
+    objects::{Claim, Class, Node, Version, Volume},
+    volume,
+};
+
+/// The name of a volume, which is the key of all work on it: for its claim, for itself, for an orphan.
+pub type Key = Arc<str>;
+
+/// Which lists a cached object was in: what a newer list does not bring is gone.
+type Generation = u32;
+
+/// The kinds of object that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// PersistentVolumeClaims.
+    Claims,
+    /// PersistentVolumes.
+    Volumes,
+    /// StorageClasses.
+    Classes,
+    /// Nodes.
+    Nodes,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Claims, Self::Volumes, Self::Classes, Self::Nodes];
+
+    /// The word for messages and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::Volumes => "volumes",
+            Self::Classes => "classes",
+            Self::Nodes => "nodes",
+        }
+    }
+}
+
+/// How a key is touched by news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Something that decisions read has changed: look at the key, and don't wait for a backoff.
+    Changed,
+    /// Nothing that decisions read has changed.
+    Unchanged,
+}
+
+#[derive(Debug)]
+struct CachedVolume {
+    volume: Arc<Volume>,
+    /// We removed it; the watch has not said so yet.
+    removed: bool,
+    generation: Generation,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct World {
+    served: Arc<Served>,
+    naming: VolumeNaming,
+    claims: HashMap<Key, (Arc<Claim>, Generation)>,
+    /// The keys of claims without a volume, by class.
+    pending: HashMap<Arc<str>, BTreeSet<Key>>,
+    volumes: HashMap<Key, CachedVolume>,
+    /// The volume of a claim, by the claim's UID, from the volumes' claim references.
+    volume_of: HashMap<Box<str>, Key>,
+    classes: HashMap<Arc<str>, (Arc<Class>, Generation)>,
+    nodes: HashMap<Arc<str>, (Arc<Node>, Generation)>,
+    /// UIDs of claims that were ever seen in a volume's claim reference or provisioned by this replica,
+    /// until the claim is gone: such a claim is read live before it is provisioned.
+    known: HashSet<Box<str>>,
+    generations: [Generation; 4],
+}
+
+impl World {
+    /// An empty world of `served`.
+    #[must_use]
+    pub fn new(served: Arc<Served>, naming: VolumeNaming) -> Self {
+        Self { served, naming, ..Self::default() }
+    }
+
+    /// The key of the work for a claim with this UID.
+    #[must_use]
+    pub fn key_of(&self, claim_uid: &str) -> Key {
+        self.naming.name(claim_uid)
+    }
+
+    /// The claim of this key.
+    #[must_use]
+    pub fn claim(&self, key: &str) -> Option<&Arc<Claim>> {
+        self.claims.get(key).map(|(claim, _)| claim)
+    }
+
+    /// The volume of this name, unless we have removed it already.
+    #[must_use]
+    pub fn volume(&self, key: &str) -> Option<&Arc<Volume>> {
+        self.volumes.get(key).filter(|cached| !cached.removed).map(|cached| &cached.volume)
+    }
+
+    /// The class of this name.
+    #[must_use]
+    pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
+        self.classes.get(name).map(|(class, _)| class)
+    }
+
+    /// The node of this name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name).map(|(node, _)| node)
+    }
+
+    /// Whether a volume for the claim with this UID is cached.
+    #[must_use]
+    pub fn has_volume(&self, claim: &Claim) -> bool {
+        self.volume_of.contains_key(&claim.uid)
+    }
+
+    /// Whether the claim was ever seen to have a volume.
+    #[must_use]
+    pub fn is_known(&self, claim: &Claim) -> bool {
+        self.known.contains(&claim.uid)
+    }
+
+    /// How many claims and volumes are cached.
+    #[must_use]
+    pub fn sizes(&self) -> [(Kind, usize); 4] {
+        [
+            (Kind::Claims, self.claims.len()),
+            (Kind::Volumes, self.volumes.len()),
+            (Kind::Classes, self.classes.len()),
+            (Kind::Nodes, self.nodes.len()),
+        ]
+    }
+
+    /// How many of our classes there are.
+    #[must_use]
+    pub fn classes_served(&self) -> usize {
+        self.classes.values().filter(|(class, _)| self.served.is_ours(&class.provisioner)).count()
+    }
+
+    /// All keys with a claim or a volume.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let without_claim = |key: &&Key| !self.claims.contains_key(*key);
+        self.claims.keys().chain(self.volumes.keys().filter(without_claim))
+    }
+
+    /// The pending claims.
+    pub fn pending_claims(&self) -> impl Iterator<Item = (&Key, &Arc<Claim>)> {
+        self.pending.values().flatten().filter_map(|key| Some((key, self.claim(key)?)))
+    }
+
+    /// A claim as it is now.
+    pub fn see_claim(&mut self, claim: Arc<Claim>) -> (Key, Touch) {
+        let key = self.key_of(&claim.uid);
+        if !self.keeps(&claim) {
+            return self.lose_claim(&claim.uid);
+        }
+        let generation = self.generation(Kind::Claims);
+        let held = self.claims.get_mut(&key);
+        if let Some((held, seen)) = held
+            && held.version > claim.version
+        {
+            *seen = generation;
+            return (key, Touch::Unchanged);
+        }
+        let old = self.claims.insert(key.clone(), (claim.clone(), generation));
+        let changed = old.as_ref().is_none_or(|(old, _)| claim.differs_for_decisions(old));
+        if let Some((old, _)) = old {
+            self.unindex_pending(&key, &old);
+        }
+        self.index_pending(&key, &claim);
+        (key, if changed { Touch::Changed } else { Touch::Unchanged })
+    }
+
+    /// A claim that no annotation names ours is kept while its class may be ours: the class may come
+    /// after it.
+    fn keeps(&self, claim: &Claim) -> bool {
+        match (&claim.provisioner, claim.class.as_deref()) {
+            (Some(name), _) => self.served.is_ours(name),
+            (None, None) => false,
+            (None, Some(class)) => {
+                claim.volume_name.is_none()
+                    && self.class(class).is_none_or(|class| self.served.is_ours(&class.provisioner))
+            }
+        }
+    }
+
+    /// The claim with this UID is gone, or no longer ours.
+    pub fn lose_claim(&mut self, uid: &str) -> (Key, Touch) {
+        let key = self.key_of(uid);
+        self.known.remove(uid);
+        let lost = self.claims.remove(&key);
+        let touch = if lost.is_some() { Touch::Changed } else { Touch::Unchanged };
+        if let Some((old, _)) = lost {
+            self.unindex_pending(&key, &old);
+        }
+        (key, touch)
+    }
+
+    fn index_pending(&mut self, key: &Key, claim: &Claim) {
+        if claim.volume_name.is_none() {
+            self.pending.entry(class_of(claim)).or_default().insert(key.clone());
+        }
+    }
+
+    fn unindex_pending(&mut self, key: &Key, claim: &Claim) {
+        if let hash_map::Entry::Occupied(mut keys) = self.pending.entry(class_of(claim)) {
+            keys.get_mut().remove(key);
+            if keys.get().is_empty() {
+                keys.remove();
+            }
+        }
+    }
+
+    /// A volume as it is now.
+    pub fn see_volume(&mut self, volume: Arc<Volume>) -> (Key, Touch) {
+        let key = volume.name.clone();
+        if volume::decide(&volume, &self.served) == volume::Decision::NotOurs {
+            return self.lose_volume(&key);
+        }
+        let generation = self.generation(Kind::Volumes);
+        let mut removed = false;
+        let mut changed = true;
+        if let Some(held) = self.volumes.get_mut(&key)
+            && held.volume.uid == volume.uid
+        {
+            held.generation = generation;
+            if held.volume.version > volume.version {
+                return (key, Touch::Unchanged);
+            }
+            removed = held.removed;
+            changed = *held.volume != *volume && !removed;
+        }
+        if let Some(claim) = claim_uid(&volume) {
+            self.known.insert(claim.into());
+            self.volume_of.insert(claim.into(), key.clone());
+        }
+        self.volumes.insert(key.clone(), CachedVolume { volume, removed, generation });
+        (key, if changed { Touch::Changed } else { Touch::Unchanged })
+    }
+
+    /// The volume of this name is gone, or no longer ours.
+    pub fn lose_volume(&mut self, name: &str) -> (Key, Touch) {
+        let Some((key, lost)) = self.volumes.remove_entry(name) else {
+            return (name.into(), Touch::Unchanged);
+        };
+        if let Some(claim) = claim_uid(&lost.volume)
+            && self.volume_of.get(claim) == Some(&key)
+        {
+            self.volume_of.remove(claim);
+        }
+        (key, Touch::Changed)
+    }
+
+    /// We removed the volume with this UID: nothing is decided on it any more.
+    pub fn mark_removed(&mut self, key: &str, uid: &str) {
+        if let Some(cached) = self.volumes.get_mut(key).filter(|cached| &*cached.volume.uid == uid) {
+            cached.removed = true;
+        }
+    }
+
+    /// This replica has provisioned the claim with this UID.
+    pub fn mark_known(&mut self, claim_uid: &str) {
+        self.known.insert(claim_uid.into());
+    }
+
+    /// A class as it is now; the keys that it touches.
+    pub fn see_class(&mut self, class: Arc<Class>) -> Vec<Key> {
+        let generation = self.generation(Kind::Classes);
+        let name = class.name.clone();
+        let old = self.classes.insert(name.clone(), (class.clone(), generation));
+        let changed = old.is_none_or(|(old, _)| differs(&old, &class));
+        if !self.served.is_ours(&class.provisioner) {
+            self.drop_unnamed_claims(&name);
+        }
+        if changed { self.keys_of_class(&name) } else { Vec::new() }
+    }
+
+    /// The class of this name is gone; the keys that this touches.
+    pub fn lose_class(&mut self, name: &str) -> Vec<Key> {
+        if self.classes.remove(name).is_some() { self.keys_of_class(name) } else { Vec::new() }
+    }
+
+    /// Claims that were kept only because their class might have been ours.
+    fn drop_unnamed_claims(&mut self, class: &str) {
+        for key in self.keys_of_class(class) {
+            if let Some(claim) = self.claim(&key).filter(|claim| claim.provisioner.is_none()).cloned() {
+                self.lose_claim(&claim.uid);
+            }
+        }
+    }
+
+    fn keys_of_class(&self, class: &str) -> Vec<Key> {
+        self.pending.get(class).map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// A node as it is now. Its labels matter to the next call only, so it touches no key.
+    pub fn see_node(&mut self, node: Arc<Node>) {
+        let generation = self.generation(Kind::Nodes);
+        self.nodes.insert(node.name.clone(), (node, generation));
+    }
+
+    /// The node of this name is gone; the keys of claims that were to go to it.
+    pub fn lose_node(&mut self, name: &str) -> Vec<Key> {
+        self.nodes.remove(name);
+        self.pending_claims()
+            .filter(|(_, claim)| claim.selected_node.as_deref() == Some(name))
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// A list of this kind begins.
+    pub fn relisting(&mut self, kind: Kind) {
+        if let Some(generation) = self.generations.get_mut(kind as usize) {
+            *generation = generation.wrapping_add(1);
+        }
+    }
+
+    /// The list of this kind is complete: what it did not bring is gone. The keys that this touches.
+    pub fn synced(&mut self, kind: Kind) -> Vec<Key> {
+        let now = self.generation(kind);
+        match kind {
+            Kind::Claims => {
+                let stale = self.claims.values().filter(|(_, seen)| *seen != now);
+                let uids: Vec<Box<str>> = stale.map(|(claim, _)| claim.uid.clone()).collect();
+                uids.iter().map(|uid| self.lose_claim(uid).0).collect()
+            }
+            Kind::Volumes => {
+                let stale = self.volumes.iter().filter(|(_, cached)| cached.generation != now);
+                let names: Vec<Key> = stale.map(|(name, _)| name.clone()).collect();
+                names.iter().map(|name| self.lose_volume(name).0).collect()
+            }
+            Kind::Classes => {
+                let stale = self.classes.values().filter(|(_, seen)| *seen != now);
+                let names: Vec<Arc<str>> = stale.map(|(class, _)| class.name.clone()).collect();
+                names.iter().flat_map(|name| self.lose_class(name)).collect()
+            }
+            Kind::Nodes => {
+                let stale = self.nodes.values().filter(|(_, seen)| *seen != now);
+                let names: Vec<Arc<str>> = stale.map(|(node, _)| node.name.clone()).collect();
+                names.iter().flat_map(|name| self.lose_node(name)).collect()
+            }
+        }
+    }
+
+    fn generation(&self, kind: Kind) -> Generation {
+        self.generations.get(kind as usize).copied().unwrap_or_default()
+    }
+
+    /// What is to be done with the claim of this key.
+    #[must_use]
+    pub fn decide_claim(&self, key: &str) -> Option<claim::Decision> {
+        let claim = self.claim(key)?;
+        let class = claim.class.as_deref().and_then(|name| self.class(name));
+        Some(claim::decide(claim, class.map(|class| &**class), self.has_volume(claim), &self.served))
+    }
+
+    /// What is to be done with the volume of this key.
+    #[must_use]
+    pub fn decide_volume(&self, key: &str) -> Option<volume::Decision> {
+        self.volume(key).map(|volume| volume::decide(volume, &self.served))
+    }
+
+    /// What versions of claims below this are stale, seen from the mark of a new leadership.
+    #[must_use]
+    pub fn is_below(claim: &Claim, mark: Option<Version>) -> bool {
+        mark.is_none_or(|mark| claim.version < mark)
+    }
+}
+
+fn class_of(claim: &Claim) -> Arc<str> {
+    claim.class.clone().unwrap_or_else(|| "".into())
+}
+
+fn claim_uid(volume: &Volume) -> Option<&str> {
+    volume.claim.as_ref().map(|claim| &*claim.uid).filter(|uid| !uid.is_empty())
+}
+
+/// Whether a class differs in what provisioning reads: not its labels.
+fn differs(old: &Class, new: &Class) -> bool {
+    old.uid != new.uid
+        || old.provisioner != new.provisioner
+        || old.wait_for_consumer != new.wait_for_consumer
+        || old.policy != new.policy
+        || old.whole.parameters != new.whole.parameters
+        || old.whole.mount_options != new.whole.mount_options
+        || old.whole.allowed_topologies != new.whole.allowed_topologies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::objects::ClaimRef;
+
+    fn world() -> World {
+        let served = Served { names: vec!["ours.dev".into()], finalizer: true, ..Served::default() };
+        World::new(Arc::new(served), VolumeNaming::default())
+    }
+
+    fn claim(uid: &str, version: Version) -> Claim {
+        Claim {
+            namespace: "ns".into(),
+            name: uid.into(),
+            uid: uid.into(),
+            version,
+            class: Some("fast".into()),
+            provisioner: Some("ours.dev".into()),
+            ..Claim::default()
+        }
+    }
+
+    fn class(provisioner: &str) -> Arc<Class> {
+        Arc::new(Class { name: "fast".into(), provisioner: provisioner.into(), ..Class::default() })
+    }
+
+    fn volume(claim: &str, version: Version) -> Volume {
+        Volume {
+            name: format!("pvc-{claim}").into(),
+            uid: format!("pv-{claim}").into(),
+            version,
+            claim: Some(ClaimRef { uid: claim.into(), ..ClaimRef::default() }),
+            provisioned_by: Some("ours.dev".into()),
+            ..Volume::default()
+        }
+    }
+
+    #[test]
+    fn foreign_objects_are_not_kept() {
+        let mut world = world();
+        world.see_claim(Arc::new(Claim { provisioner: Some("theirs.dev".into()), ..claim("a", 1) }));
+        world.see_volume(Arc::new(Volume { provisioned_by: Some("theirs.dev".into()), ..volume("a", 1) }));
+        assert_eq!(world.keys().count(), 0);
+    }
+
+    #[test]
+    fn an_unnamed_claim_is_kept_until_its_class_proves_foreign() {
+        let mut world = world();
+        let unnamed = Arc::new(Claim { provisioner: None, ..claim("a", 1) });
+        world.see_claim(unnamed.clone());
+        assert!(world.claim("pvc-a").is_some(), "the class may still come");
+        world.see_class(class("theirs.dev"));
+        assert!(world.claim("pvc-a").is_none());
+        world.see_class(class("ours.dev"));
+        world.see_claim(unnamed);
+        assert_eq!(
+            world.decide_claim("pvc-a"),
+            Some(claim::Decision::Wait(claim::PendingReason::NotNamedYet))
+        );
+    }
+
+    #[test]
+    fn an_older_version_never_replaces_a_newer_one() {
+        let mut world = world();
+        world.see_volume(Arc::new(Volume { finalizer: false, ..volume("a", 5) }));
+        let (_, touch) = world.see_volume(Arc::new(Volume { finalizer: true, ..volume("a", 4) }));
+        assert_eq!(touch, Touch::Unchanged);
+        assert!(!world.volume("pvc-a").unwrap().finalizer);
+        world.see_claim(Arc::new(Claim { selected_node: Some("n".into()), ..claim("a", 5) }));
+        world.see_claim(Arc::new(claim("a", 4)));
+        assert!(world.claim("pvc-a").unwrap().selected_node.is_some());
+    }
+
+    #[test]
+    fn a_label_update_touches_nothing_and_a_new_class_touches_its_claims() {
+        let mut world = world();
+        assert_eq!(world.see_claim(Arc::new(claim("a", 1))).1, Touch::Changed);
+        assert_eq!(world.see_claim(Arc::new(claim("a", 2))).1, Touch::Unchanged);
+        assert_eq!(world.see_class(class("ours.dev")), [Key::from("pvc-a")]);
+        assert!(world.see_class(class("ours.dev")).is_empty());
+        assert_eq!(world.lose_class("fast"), [Key::from("pvc-a")]);
+    }
+
+    #[test]
+    fn a_list_sweeps_what_it_does_not_bring() {
+        let mut world = world();
+        for uid in ["a", "b"] {
+            world.see_claim(Arc::new(claim(uid, 1)));
+            world.see_volume(Arc::new(volume(uid, 1)));
+        }
+        world.relisting(Kind::Claims);
+        world.relisting(Kind::Volumes);
+        world.see_claim(Arc::new(claim("a", 1)));
+        world.see_volume(Arc::new(volume("a", 1)));
+        assert_eq!(world.synced(Kind::Claims), [Key::from("pvc-b")]);
+        assert_eq!(world.synced(Kind::Volumes), [Key::from("pvc-b")]);
+        assert!(world.claim("pvc-a").is_some() && world.volume("pvc-a").is_some());
+        assert!(!world.is_known(&claim("b", 1)), "the known UIDs shrink with the claims");
+        assert!(world.is_known(&claim("a", 1)));
+    }
+
+    #[test]
+    fn what_we_removed_is_not_decided_on_again() {
+        let mut world = world();
+        world.see_volume(Arc::new(volume("a", 1)));
+        world.mark_removed("pvc-a", "pv-a");
+        let (_, touch) = world.see_volume(Arc::new(Volume { deleting: true, ..volume("a", 2) }));
+        assert_eq!((touch, world.decide_volume("pvc-a")), (Touch::Unchanged, None));
+        world.see_volume(Arc::new(Volume { uid: "another".into(), ..volume("a", 3) }));
+        assert!(world.decide_volume("pvc-a").is_some(), "one made anew is another volume");
+    }
+
+    #[test]
+    fn a_lost_node_touches_the_claims_that_were_to_go_to_it() {
+        let mut world = world();
+        world.see_claim(Arc::new(Claim { selected_node: Some("n1".into()), ..claim("a", 1) }));
+        world.see_claim(Arc::new(claim("b", 1)));
+        world.see_node(Arc::new(Node { name: "n1".into(), ..Node::default() }));
+        assert_eq!(world.lose_node("n1"), [Key::from("pvc-a")]);
+    }
+}

@@ -1,0 +1,6 @@
+//! The actors: thin shells over plain logic, a folder each. No decision lives in a handler.
+
+pub mod arbiter;
+pub mod recorder;
+pub mod volume;
+pub mod watcher;

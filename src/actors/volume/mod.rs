@@ -1,0 +1,254 @@
+//! One operation on one volume, as a state machine: answers in, effects out.
+//!
+//! No actor, clock or network here: [`Operation`] asks for one effect at a time and is told its answer.
+//! `actor.rs` carries the effects out.
+
+mod actor;
+mod provision;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+
+pub use self::actor::{Backend, Stop, VolumeActor};
+use self::{provision::Provision, remove::Remove};
+use crate::{
+    cluster::CallError,
+    lifecycle::{
+        claim::Served,
+        objects::{Claim, Class, Version, Volume},
+        tell::{Note, Reason},
+        volume::Proof,
+    },
+    provisioner::{DeleteError, ProvisionError, SelectedNode},
+};
+
+/// What an operation is to achieve.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Give the claim a volume.
+    Provision(ProvisionTask),
+    /// Deal with a volume whose claim is gone, or whose policy or finalizer changed.
+    Remove(RemoveTask),
+}
+
+/// A claim to be provisioned, with all that the backend will be told.
+#[derive(Clone, Debug)]
+pub struct ProvisionTask {
+    /// The volume's name.
+    pub name: Arc<str>,
+    /// The claim.
+    pub claim: Arc<Claim>,
+    /// Its class.
+    pub class: Arc<Class>,
+    /// The node that the scheduler chose.
+    pub node: Option<SelectedNode>,
+    /// The cached claim may be stale: read it live before anything else.
+    pub read_claim: bool,
+    /// An earlier call may have made something: the call is repeated until that is known, whether the
+    /// claim lives or not.
+    pub unknown: bool,
+}
+
+/// A volume to be dealt with.
+#[derive(Clone, Debug)]
+pub struct RemoveTask {
+    /// The volume as it was when this was decided.
+    pub volume: Arc<Volume>,
+    /// What is to be done.
+    pub job: Job,
+}
+
+/// What is to be done with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Remove the asset, then the volume.
+    Delete(Proof),
+    /// Tell the backend that the asset is people's, then take our finalizer off.
+    Keep,
+    /// Take our finalizer off.
+    Strip,
+}
+
+impl Task {
+    /// The volume's name, which is the key of all work on it.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Provision(task) => &task.name,
+            Self::Remove(task) => &task.volume.name,
+        }
+    }
+
+    /// The class, for fairness and metrics.
+    #[must_use]
+    pub fn class(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Provision(task) => Some(&task.class.name),
+            Self::Remove(task) => task.volume.class.as_ref(),
+        }
+    }
+}
+
+/// Something that an operation wants done next. Exactly one is under way at a time.
+#[derive(Debug)]
+pub enum Effect {
+    /// Read the claim from the API server.
+    ReadClaim {
+        /// Its namespace.
+        namespace: Box<str>,
+        /// Its name.
+        name: Box<str>,
+    },
+    /// Call the backend's provision.
+    CallProvision,
+    /// Create the volume.
+    CreateVolume(Arc<PersistentVolume>),
+    /// Read the volume of this operation's name.
+    ReadVolume,
+    /// Delete the volume object: only this UID, and only this version if one is given.
+    DeleteVolume {
+        /// The UID that must match.
+        uid: Box<str>,
+        /// The version that must match.
+        version: Option<Version>,
+    },
+    /// Call the backend's delete.
+    CallDelete(Arc<PersistentVolume>),
+    /// Call the backend's keep.
+    CallKeep(Arc<PersistentVolume>),
+    /// Take our finalizer off the volume with this UID.
+    StripFinalizer {
+        /// The UID that must match.
+        uid: Box<str>,
+    },
+    /// Take the chosen node off the claim, so that the scheduler chooses again.
+    Unselect,
+    /// Do nothing for so long.
+    Wait(Duration),
+}
+
+/// What came of an effect.
+#[derive(Debug)]
+pub enum Answer {
+    /// The claim as it is now; `None` if there is none.
+    Claim(Result<Option<Box<Claim>>, CallError>),
+    /// The backend's provision ended.
+    Provisioned(Result<Box<PersistentVolume>, ProvisionError>),
+    /// The volume as the server has it now: after a create, a read, a delete or a patch. `None` if
+    /// there is none (any more).
+    Volume(Result<Option<Box<PersistentVolume>>, CallError>),
+    /// The backend's delete ended.
+    Deleted(Result<(), DeleteError>),
+    /// The backend's keep ended.
+    Kept(Result<(), String>),
+    /// The claim after its node was taken off; `None` if there is none any more.
+    Unselected(Result<Option<Box<Claim>>, CallError>),
+    /// The wait is over.
+    Waited,
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The claim has its volume.
+    Saved(Box<Volume>),
+    /// Asset and volume are gone.
+    Removed,
+    /// Our finalizer is off; the volume as it is now, if it is still there.
+    Stripped(Option<Box<Volume>>),
+    /// The node was taken off the claim, which is now so.
+    Rescheduled(Option<Box<Claim>>),
+    /// What was decided on is no longer so: decide anew on what the watches bring. In words, why.
+    Superseded(String),
+    /// The backend says that it is not its business, for this reason.
+    Ignored(String),
+    /// It did not work.
+    Failed(Failure),
+    /// The leadership ended under it. What it had begun is repeated by whoever leads next.
+    Stopped,
+}
+
+/// Why an operation failed, and what is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In words, for people.
+    pub message: String,
+    /// The reason of the event that tells it.
+    pub reason: Reason,
+    /// An asset may exist: the call is to be repeated until that is known.
+    pub unknown: bool,
+    /// The same thing is unlikely to work soon.
+    pub slow: bool,
+}
+
+/// What an operation does next.
+#[derive(Debug)]
+pub enum Step {
+    /// Carry this out and answer.
+    Do(Effect),
+    /// Tell this, then carry that out and answer.
+    TellAndDo(Note, Effect),
+    /// The end.
+    Done(Outcome),
+}
+
+/// What every operation knows besides its task.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// For whom we work.
+    pub served: Arc<Served>,
+    /// Whether the backend picks among volumes (`should_delete`), so that each is read before the first
+    /// write.
+    pub selective: bool,
+    /// The trace context of this attempt.
+    pub traceparent: Option<String>,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub enum Operation {
+    /// Provisioning.
+    Provision(Provision),
+    /// Deleting, keeping or stripping.
+    Remove(Remove),
+}
+
+impl Operation {
+    /// Begins `task`: the operation, and its first effect.
+    #[must_use]
+    pub fn begin(task: Task, setting: Setting) -> (Self, Effect) {
+        match task {
+            Task::Provision(task) => {
+                let (operation, effect) = Provision::begin(task, setting);
+                (Self::Provision(operation), effect)
+            }
+            Task::Remove(task) => {
+                let (operation, effect) = Remove::begin(task, setting);
+                (Self::Remove(operation), effect)
+            }
+        }
+    }
+
+    /// Takes the answer to the last effect. `jitter` in 0..=1 spreads waits.
+    pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
+        match self {
+            Self::Provision(operation) => operation.answer(answer, jitter),
+            Self::Remove(operation) => operation.answer(answer, jitter),
+        }
+    }
+}
+
+/// Ends with a failure after which nothing is left behind.
+fn failed(reason: Reason, message: impl ToString) -> Step {
+    Step::Done(Outcome::Failed(Failure { message: message.to_string(), reason, unknown: false, slow: false }))
+}
+
+/// An answer that does not belong to the effect under way: a fault in the actor, told instead of hidden.
+fn out_of_turn(reason: Reason, answer: &Answer) -> Step {
+    let message = format!("internal error: an answer came out of turn: {answer:?}");
+    Step::Done(Outcome::Failed(Failure { message, reason, unknown: true, slow: false }))
+}

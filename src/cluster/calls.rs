@@ -1,0 +1,253 @@
+//! The typed calls, one method each: what is asked of the API server besides watching.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Client, Resource,
+    api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    core::{ObjectList, PartialObjectMeta, Request},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::{Authority, CallError, decode};
+use crate::{
+    lease::LeaderGuard,
+    lifecycle::{
+        names,
+        objects::{Claim, Version},
+    },
+};
+
+/// The longest that one call may take, connecting included.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
+/// Calls at once. Each is a connection (HTTP/1.1), and more would only queue in the server.
+const CALLS_AT_ONCE: usize = 64;
+
+/// The calls to one API server. Clones share the connections and the limit.
+#[derive(Clone)]
+pub struct Calls {
+    client: Client,
+    slots: Arc<Semaphore>,
+}
+
+type Sent = http::Request<Vec<u8>>;
+
+impl Calls {
+    /// Calls over `client`, which must come from [`super::clients::for_requests`].
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)) }
+    }
+
+    /// The UID of the `kube-system` namespace, which stands for the cluster.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn cluster_uid(&self) -> Result<String, CallError> {
+        let what = "read namespace kube-system".to_owned();
+        let request = at::<Namespace>(None).get("kube-system", &GetParams::default());
+        let namespace: PartialObjectMeta<Namespace> = self.read(what, request).await?;
+        Ok(namespace.metadata.uid.unwrap_or_default())
+    }
+
+    /// The version at which the claims are now, by a consistent read.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn claims_mark(&self) -> Result<Version, CallError> {
+        let what = "list one persistentvolumeclaim".to_owned();
+        let request = at::<PersistentVolumeClaim>(None).list(&ListParams::default().limit(1));
+        let list: ObjectList<PartialObjectMeta<PersistentVolumeClaim>> = self.read(what, request).await?;
+        let version = list.metadata.resource_version.as_deref();
+        Ok(version.and_then(|version| version.parse().ok()).unwrap_or_default())
+    }
+
+    /// The claim as it is now; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn read_claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, CallError> {
+        let what = format!("read claim {namespace}/{name}");
+        let request = at::<PersistentVolumeClaim>(Some(namespace)).get(name, &GetParams::default());
+        Ok(found(self.read(what, request).await)?.map(decode::claim))
+    }
+
+    /// The volume as it is now; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn read_volume(&self, name: &str) -> Result<Option<PersistentVolume>, CallError> {
+        let what = format!("read volume {name}");
+        found(self.read(what, at::<PersistentVolume>(None).get(name, &GetParams::default())).await)
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn create_volume(
+        &self,
+        guard: &LeaderGuard,
+        volume: &PersistentVolume,
+    ) -> Result<PersistentVolume, CallError> {
+        let what = format!("create volume {}", volume.metadata.name.as_deref().unwrap_or_default());
+        let body = serde_json::to_vec(volume)
+            .map_err(|error| CallError::Rejected { what: what.clone(), message: error.to_string() })?;
+        self.change(guard, what, at::<PersistentVolume>(None).create(&PostParams::default(), body)).await
+    }
+
+    /// Marks a volume for deletion, if it has this UID and, where one is given, this version. The volume
+    /// as it is then; `None` if it vanished with that.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it is another one or has changed, and the others.
+    pub async fn delete_volume(
+        &self,
+        guard: &LeaderGuard,
+        name: &str,
+        uid: &str,
+        version: Option<Version>,
+    ) -> Result<Option<PersistentVolume>, CallError> {
+        let what = format!("delete volume {name}");
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: version.map(|version| version.to_string()),
+        };
+        let parameters =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let request = at::<PersistentVolume>(None).delete(name, &parameters);
+        // The answer is the volume while finalizers hold it, and a Status once it is gone.
+        let answer: serde_json::Value = self.change(guard, what.clone(), request).await?;
+        if answer.get("kind").and_then(|kind| kind.as_str()) == Some("Status") {
+            return Ok(None);
+        }
+        serde_json::from_value(answer)
+            .map(Some)
+            .map_err(|error| CallError::Unavailable { what, message: error.to_string() })
+    }
+
+    /// Takes our finalizer off the volume with this UID, and nobody else's: a patch without a version, so
+    /// that it meets no conflict.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it is another volume, and the others.
+    pub async fn strip_finalizer(
+        &self,
+        guard: &LeaderGuard,
+        name: &str,
+        uid: &str,
+    ) -> Result<PersistentVolume, CallError> {
+        let what = format!("take the finalizer off volume {name}");
+        let patch = json!({
+            "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": [names::FINALIZER] }
+        });
+        let request =
+            at::<PersistentVolume>(None).patch(name, &PatchParams::default(), &Patch::Strategic(patch));
+        self.change(guard, what, request).await
+    }
+
+    /// Takes the chosen node off the claim, if it still is the same claim in the same version. The claim
+    /// as it is then; `None` if there is none any more.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it has changed, and the others.
+    pub async fn unselect_node(
+        &self,
+        guard: &LeaderGuard,
+        claim: &Claim,
+    ) -> Result<Option<Claim>, CallError> {
+        let what = format!("take the selected node off claim {}", claim.path());
+        let patch = json!({
+            "metadata": {
+                "uid": claim.uid,
+                "resourceVersion": claim.version.to_string(),
+                "annotations": { names::SELECTED_NODE: null },
+            }
+        });
+        let request = at::<PersistentVolumeClaim>(Some(&claim.namespace)).patch(
+            &claim.name,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        );
+        Ok(found(self.change(guard, what, request).await)?.map(decode::claim))
+    }
+
+    /// Creates or patches an event; `request` must go to the events API.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn send_event(
+        &self,
+        what: String,
+        request: Result<Sent, kube::core::request::Error>,
+    ) -> Result<(), CallError> {
+        let request = built(&what, request)?;
+        self.send::<serde::de::IgnoredAny>(what, with(request, Authority::Events), CALL_LIMIT).await.map(drop)
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        what: String,
+        request: Result<Sent, kube::core::request::Error>,
+    ) -> Result<T, CallError> {
+        let request = built(&what, request)?;
+        self.send(what, request, CALL_LIMIT).await
+    }
+
+    /// Sends what changes something, within what is left of the guard.
+    async fn change<T: DeserializeOwned>(
+        &self,
+        guard: &LeaderGuard,
+        what: String,
+        request: Result<Sent, kube::core::request::Error>,
+    ) -> Result<T, CallError> {
+        let request = built(&what, request)?;
+        let limit = guard.remaining()?.min(CALL_LIMIT);
+        self.send(what, with(request, Authority::Leader(guard.clone())), limit).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        what: String,
+        request: Sent,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        let call = async {
+            // A closed semaphore does not exist here; without a slot the call would merely be unlimited.
+            let _slot = self.slots.acquire().await;
+            self.client.request(request).await
+        };
+        match tokio::time::timeout(limit, call).await {
+            Ok(answer) => answer.map_err(|error| CallError::sort(what, error)),
+            Err(_) => Err(CallError::timed_out(what, limit)),
+        }
+    }
+}
+
+/// Requests for a kind of object, in a namespace where it has one.
+pub(crate) fn at<K>(namespace: Option<&str>) -> Request
+where
+    K: Resource<DynamicType = ()>,
+{
+    Request::new(K::url_path(&(), namespace))
+}
+
+fn built(what: &str, request: Result<Sent, kube::core::request::Error>) -> Result<Sent, CallError> {
+    request.map_err(|error| CallError::Rejected { what: what.to_owned(), message: error.to_string() })
+}
+
+fn with(mut request: Sent, authority: Authority) -> Sent {
+    request.extensions_mut().insert(authority);
+    request
+}
+
+fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(CallError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,47 @@
+//! How clients are made. Two kinds live here; the lease has a third of its own (`lease`).
+//!
+//! kube's own retry is off everywhere: it sits inside our layers and would send again without a check.
+
+use std::time::Duration;
+
+use kube::{Client, Config, client::ClientBuilder};
+
+use super::GuardedLayer;
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a request may be silent. Each call has its own, shorter limit on the whole of it.
+const REQUEST_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the server keeps a watch open, in whole seconds. Short, so that a half-open connection is
+/// noticed soon; a watch that ends goes on from where it was, without a list.
+pub const WATCH_TIMEOUT_SECONDS: u32 = 25;
+/// How long a watch may be silent: the server's own end of it plus 5 s for the way.
+const WATCH_READ_TIMEOUT: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 5);
+
+/// A client for single calls. Everything that changes something passes [`GuardedLayer`].
+///
+/// Make it on the runtime that will use it: its worker lives there.
+///
+/// # Errors
+/// If the configuration's certificates or credentials can't be used.
+pub fn for_requests(config: &Config) -> Result<Client, kube::Error> {
+    let builder = ClientBuilder::try_from(limited(config, REQUEST_READ_TIMEOUT))?;
+    Ok(builder.with_layer(&GuardedLayer).build())
+}
+
+/// A client for watches, with connections of its own. It can't change anything.
+///
+/// # Errors
+/// If the configuration's certificates or credentials can't be used.
+pub fn for_watches(config: &Config) -> Result<Client, kube::Error> {
+    let builder = ClientBuilder::try_from(limited(config, WATCH_READ_TIMEOUT))?;
+    Ok(builder.with_layer(&GuardedLayer).build())
+}
+
+fn limited(config: &Config, read_timeout: Duration) -> Config {
+    let mut config = config.clone();
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(read_timeout);
+    config.default_retry = false;
+    config
+}

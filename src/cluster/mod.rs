@@ -1,0 +1,14 @@
+//! Everything that talks to the API server: clients and their layers, the objects as caches hold them,
+//! typed calls, watches. Decides nothing.
+
+pub mod calls;
+pub mod clients;
+pub mod decode;
+mod errors;
+mod guarded;
+pub mod watch;
+
+pub use calls::Calls;
+pub(crate) use errors::with_sources;
+pub use errors::CallError;
+pub use guarded::{Authority, GuardedLayer};
