@@ -116,6 +116,9 @@ pub struct Capabilities {
     pub selector: bool,
     /// It fills volumes from a claim's data source. Otherwise such a claim is refused with one event.
     pub data_source: bool,
+    /// It picks among volumes (`should_delete`, or it answers Ignored), so that each is read and offered
+    /// to it before anything is written. Otherwise a volume is first marked for deletion.
+    pub selective: bool,
 }
 
 /// What happens to the asset when its claim is gone (`persistentVolumeReclaimPolicy`).

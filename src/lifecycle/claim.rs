@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_backend_that_can_do_it_gets_the_claim() {
         let mut served = served();
-        served.capabilities = Capabilities { block: true, selector: true, data_source: true, topology: false };
+        served.capabilities = Capabilities { block: true, selector: true, data_source: true, ..Capabilities::default() };
         let claim = Claim { block: true, selector: true, data_source: true, ..claim() };
         assert_eq!(decide(&claim, Some(&class()), false, &served), Decision::Provision);
     }

@@ -389,10 +389,13 @@ impl Arbiter {
     /// A key's claim, volume, class or node was seen: a change of what decisions read ends its wait and
     /// forgets its failures.
     fn touch(&mut self, (key, touch): (Key, Touch), now: BootTime) {
-        if touch == Touch::Changed
-            && let Some(entry) = self.entries.get_mut(&key)
-        {
-            entry.changed();
+        let has_volume = self.world.volume(&key).is_some();
+        if let Some(entry) = self.entries.get_mut(&key) {
+            // Whatever an earlier call made, this volume stands for it now.
+            entry.unknown.take_if(|_| has_volume);
+            if touch == Touch::Changed {
+                entry.changed();
+            }
         }
         self.consider(&key, now);
     }
@@ -429,7 +432,7 @@ impl Arbiter {
         let class = self.class_of(key, wish);
         let entry = self.entries.entry(key.clone()).or_default();
         entry.told = None;
-        if entry.state == (State::Queued { ticket: entry.ticket(), lane: wish.lane(), since: entry.since() }) {
+        if entry.is_queued_in(wish.lane()) {
             return;
         }
         self.tickets += 1;
@@ -601,7 +604,10 @@ impl Arbiter {
                 Verdict::Moot("the scheduler chooses another node".to_owned())
             }
             Outcome::Superseded(why) => {
-                self.back_off(key, CATCH_UP, now);
+                // What the watch has shown meanwhile is decided on at once.
+                if !running.changed {
+                    self.back_off(key, CATCH_UP, now);
+                }
                 Verdict::Moot(why)
             }
             Outcome::Ignored(why) => {

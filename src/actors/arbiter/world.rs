@@ -257,10 +257,13 @@ impl World {
         let Some((key, lost)) = self.volumes.remove_entry(name) else {
             return (name.into(), Touch::Unchanged);
         };
-        if let Some(claim) = claim_uid(&lost.volume)
-            && self.volume_of.get(claim) == Some(&key)
-        {
-            self.volume_of.remove(claim);
+        if let Some(claim) = claim_uid(&lost.volume) {
+            if self.volume_of.get(claim) == Some(&key) {
+                self.volume_of.remove(claim);
+            }
+            if self.claim(&self.key_of(claim)).is_none() {
+                self.known.remove(claim);
+            }
         }
         (key, Touch::Changed)
     }

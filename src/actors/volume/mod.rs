@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-pub use self::actor::{Backend, Stop, VolumeActor};
+pub use self::actor::{Begin, Desk, Stop, VolumeActor};
 use self::{provision::Provision, remove::Remove};
 use crate::{
     cluster::CallError,
@@ -149,6 +149,8 @@ pub enum Answer {
     Unselected(Result<Option<Box<Claim>>, CallError>),
     /// The wait is over.
     Waited,
+    /// The guard had ended before the backend was called.
+    NotLeading,
 }
 
 /// How an operation ended.
@@ -235,9 +237,10 @@ impl Operation {
 
     /// Takes the answer to the last effect. `jitter` in 0..=1 spreads waits.
     pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
-        match self {
-            Self::Provision(operation) => operation.answer(answer, jitter),
-            Self::Remove(operation) => operation.answer(answer, jitter),
+        match (self, answer) {
+            (_, Answer::NotLeading) => Step::Done(Outcome::Stopped),
+            (Self::Provision(operation), answer) => operation.answer(answer, jitter),
+            (Self::Remove(operation), answer) => operation.answer(answer, jitter),
         }
     }
 }

@@ -1,0 +1,298 @@
+//! The Volume actor: carries out the effects of one [`Operation`] and reports its end.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use actix::prelude::*;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{Instrument, Span};
+
+use super::{Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task};
+use crate::{
+    actors::{arbiter::Finished, recorder::Record},
+    clock,
+    cluster::Calls,
+    lease::LeaderGuard,
+    lifecycle::claim::Served,
+    provisioner::{
+        Call, Capabilities, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
+    },
+    telemetry,
+};
+
+/// What all operations of one provisioner work with.
+pub struct Desk {
+    /// The backend.
+    pub provisioner: Arc<dyn Provisioner>,
+    /// What it said it can do.
+    pub capabilities: Capabilities,
+    /// For whom it works.
+    pub served: Arc<Served>,
+    /// Names this cluster and provisioner.
+    pub installation: Arc<str>,
+    /// The longest that a provision call may take.
+    pub provision_timeout: Duration,
+    /// The longest that a delete or keep call may take.
+    pub deletion_timeout: Duration,
+    /// The calls to the API server.
+    pub calls: Calls,
+    /// Where people are told.
+    pub recorder: Recipient<Record>,
+    /// Where ends are reported.
+    pub arbiter: Recipient<Finished>,
+    /// What is counted.
+    pub metrics: telemetry::Metrics,
+}
+
+/// One operation under one leadership. Lives as long as the operation.
+pub struct VolumeActor {
+    desk: Arc<Desk>,
+    guard: LeaderGuard,
+    task: Task,
+    span: Span,
+    operation: Operation,
+    /// The effect under way. Aborting its task cancels a backend call.
+    under_way: Option<JoinHandle<()>>,
+    /// The leadership ended: nothing more is begun.
+    stopping: bool,
+}
+
+/// What starts a [`VolumeActor`].
+pub struct Begin {
+    /// What all operations work with.
+    pub desk: Arc<Desk>,
+    /// What this one is to achieve.
+    pub task: Task,
+    /// The permission to act.
+    pub guard: LeaderGuard,
+    /// The span of this attempt.
+    pub span: Span,
+}
+
+impl VolumeActor {
+    /// Starts an operation; its end comes to the Arbiter as [`Finished`].
+    pub fn begin(begin: Begin) -> Addr<Self> {
+        let Begin { desk, task, guard, span } = begin;
+        let setting = Setting {
+            served: desk.served.clone(),
+            selective: desk.capabilities.selective,
+            traceparent: telemetry::trace::traceparent_of(&span),
+        };
+        let (operation, first) = Operation::begin(task.clone(), setting);
+        Self::create(|ctx| {
+            let mut actor = Self { desk, guard, task, span, operation, under_way: None, stopping: false };
+            actor.carry_out(first, ctx);
+            actor
+        })
+    }
+
+    fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        let work = Work { desk: self.desk.clone(), guard: self.guard.clone(), task: self.task.clone() };
+        let traceparent = telemetry::trace::traceparent_of(&self.span);
+        let me = ctx.address();
+        let effect = async move { me.do_send(Answered(work.carry_out(effect, traceparent).await)) };
+        self.under_way = Some(tokio::spawn(effect.instrument(self.span.clone())));
+    }
+
+    fn finish(&mut self, outcome: Outcome, ctx: &mut Context<Self>) {
+        self.desk.arbiter.do_send(Finished { key: self.task.name().clone(), outcome });
+        ctx.stop();
+    }
+}
+
+impl Actor for VolumeActor {
+    type Context = Context<Self>;
+}
+
+/// The effect under way has its answer.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Answered(Answer);
+
+impl Handler<Answered> for VolumeActor {
+    type Result = ();
+
+    fn handle(&mut self, Answered(answer): Answered, ctx: &mut Self::Context) {
+        match self.operation.answer(answer, clock::jitter()) {
+            Step::Do(_) | Step::TellAndDo(..) if self.stopping => {}
+            Step::Do(effect) => self.carry_out(effect, ctx),
+            Step::TellAndDo(note, effect) => {
+                self.desk.recorder.do_send(Record(note));
+                self.carry_out(effect, ctx);
+            }
+            Step::Done(outcome) => self.finish(outcome, ctx),
+        }
+    }
+}
+
+/// The leadership ends, or the process does: cancel what is under way and report.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Stop;
+
+impl Handler<Stop> for VolumeActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.stopping = true;
+        let Some(under_way) = self.under_way.take() else { return };
+        under_way.abort();
+        // Reported only once the cancelled call is really gone: then its key may be worked on again.
+        let gone = async move { drop(under_way.await) };
+        gone.into_actor(self).map(|(), actor, ctx| actor.finish(Outcome::Stopped, ctx)).spawn(ctx);
+    }
+}
+
+/// The effects, each an async call.
+struct Work {
+    desk: Arc<Desk>,
+    guard: LeaderGuard,
+    task: Task,
+}
+
+impl Work {
+    async fn carry_out(&self, effect: Effect, traceparent: Option<String>) -> Answer {
+        let (calls, guard, name) = (&self.desk.calls, &self.guard, self.task.name());
+        match effect {
+            Effect::ReadClaim { namespace, name } => {
+                Answer::Claim(calls.read_claim(&namespace, &name).await.map(boxed))
+            }
+            Effect::ReadVolume => Answer::Volume(calls.read_volume(name).await.map(boxed)),
+            Effect::CreateVolume(volume) => {
+                Answer::Volume(calls.create_volume(guard, &volume).await.map(|volume| boxed(Some(volume))))
+            }
+            Effect::DeleteVolume { uid, version } => {
+                Answer::Volume(calls.delete_volume(guard, name, &uid, version).await.map(boxed))
+            }
+            Effect::StripFinalizer { uid } => {
+                let stripped = calls.strip_finalizer(guard, name, &uid).await;
+                Answer::Volume(stripped.map(|volume| boxed(Some(volume))))
+            }
+            Effect::Unselect => self.unselect().await,
+            Effect::CallProvision => self.provision(traceparent).await,
+            Effect::CallDelete(volume) => self.delete(volume, traceparent).await,
+            Effect::CallKeep(volume) => self.keep(volume, traceparent).await,
+            Effect::Wait(time) => {
+                tokio::time::sleep(time).await;
+                Answer::Waited
+            }
+        }
+    }
+
+    async fn unselect(&self) -> Answer {
+        match &self.task {
+            Task::Provision(task) => {
+                Answer::Unselected(self.desk.calls.unselect_node(&self.guard, &task.claim).await.map(boxed))
+            }
+            Task::Remove(_) => Answer::Unselected(Ok(None)),
+        }
+    }
+
+    async fn provision(&self, traceparent: Option<String>) -> Answer {
+        let Task::Provision(task) = &self.task else { return Answer::NotLeading };
+        if !self.guard.is_valid() {
+            return Answer::NotLeading;
+        }
+        let limit = self.desk.provision_timeout;
+        let Some(options) = self.volume_options(task, self.call(limit, traceparent)) else {
+            let cause = "internal error: the claim was not kept whole".into();
+            return Answer::Provisioned(Err(ProvisionError::NoChange(cause)));
+        };
+        let provisioner = self.desk.provisioner.clone();
+        if !provisioner.should_provision(&options.pvc) {
+            return Answer::Provisioned(Err(IgnoredError::new("filtered by should_provision").into()));
+        }
+        let call = async move { provisioner.provision(options).await.map(Box::new) };
+        Answer::Provisioned(match self.timed("provision", limit, call).await {
+            Ok(answer) => answer,
+            Err(message) => Err(ProvisionError::Background(message.into())),
+        })
+    }
+
+    fn volume_options(&self, task: &ProvisionTask, call: Call) -> Option<VolumeOptions> {
+        let class = &task.class.whole;
+        Some(VolumeOptions {
+            persistent_volume_reclaim_policy: task.class.policy,
+            pv_name: task.name.to_string(),
+            pvc: task.claim.whole.clone()?,
+            parameters: class.parameters.clone().unwrap_or_default(),
+            storage_class: class.clone(),
+            mount_options: class.mount_options.clone().unwrap_or_default(),
+            selected_node: task.node.clone(),
+            call,
+        })
+    }
+
+    async fn delete(&self, volume: Arc<PersistentVolume>, traceparent: Option<String>) -> Answer {
+        if !self.guard.is_valid() {
+            return Answer::NotLeading;
+        }
+        let provisioner = self.desk.provisioner.clone();
+        if !provisioner.should_delete(&volume) {
+            return Answer::Deleted(Err(IgnoredError::new("filtered by should_delete").into()));
+        }
+        let limit = self.desk.deletion_timeout;
+        let call = self.call(limit, traceparent);
+        let deletion = async move { provisioner.delete_with(&volume, &call).await };
+        Answer::Deleted(match self.timed("delete", limit, deletion).await {
+            Ok(answer) => answer,
+            Err(message) => Err(DeleteError::Failed(message.into())),
+        })
+    }
+
+    async fn keep(&self, volume: Arc<PersistentVolume>, traceparent: Option<String>) -> Answer {
+        if !self.guard.is_valid() {
+            return Answer::NotLeading;
+        }
+        let provisioner = self.desk.provisioner.clone();
+        let limit = self.desk.deletion_timeout;
+        let call = self.call(limit, traceparent);
+        let keeping = async move { provisioner.keep(&volume, &call).await.map_err(|e| e.to_string()) };
+        Answer::Kept(self.timed("keep", limit, keeping).await.and_then(|kept| kept))
+    }
+
+    fn call(&self, limit: Duration, traceparent: Option<String>) -> Call {
+        Call {
+            provisioner: self.desk.served.names.first().cloned().unwrap_or_else(|| "".into()),
+            installation: self.desk.installation.clone(),
+            epoch: self.guard.epoch().number,
+            deadline: SystemTime::now() + limit,
+            traceparent,
+        }
+    }
+
+    /// Runs a backend call as a task of its own, so that one that blocks its thread delays no timer. A
+    /// panic or a time-out is told as a message; what the call did is unknown then.
+    async fn timed<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let mut calls = JoinSet::new();
+        calls.spawn(call.in_current_span());
+        match tokio::time::timeout(limit, calls.join_next()).await {
+            Ok(Some(Ok(answer))) => Ok(answer),
+            Ok(Some(Err(error))) => Err(panicked(operation, error)),
+            Ok(None) => Err(format!("the backend's {operation} vanished")),
+            Err(_) => Err(format!("the backend's {operation} did not end within {limit:?}")),
+        }
+    }
+}
+
+fn panicked(operation: &str, error: tokio::task::JoinError) -> String {
+    let Ok(payload) = error.try_into_panic() else {
+        return format!("the backend's {operation} was cancelled");
+    };
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    format!("the backend's {operation} panicked: {text}")
+}
+
+fn boxed<T>(value: Option<T>) -> Option<Box<T>> {
+    value.map(Box::new)
+}
