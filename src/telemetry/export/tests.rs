@@ -1,0 +1,148 @@
+//! What happens to spans when the collector is well, dead, or hangs: over real sockets.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::mpsc,
+    time::Instant,
+};
+
+use tracing::dispatcher;
+
+use super::*;
+use crate::telemetry::{
+    assemble,
+    logs::{self, LogFormat},
+    metrics::Format,
+    testing::ManualClock,
+    trace::{Attempt, Claim, Traces},
+};
+
+/// Far above what any step takes, and below what a test may hang.
+const LONG: Duration = Duration::from_secs(20);
+
+fn metrics() -> Metrics {
+    Metrics::new(&ManualClock::default().shared())
+}
+
+fn settings(endpoint: String, queue_size: usize) -> OtlpSettings {
+    OtlpSettings { endpoint, ratio: 1.0, queue_size, default_service_name: Some("kube-provisioner") }
+}
+
+fn exporting(endpoint: String, queue_size: usize, metrics: &Metrics) -> Export {
+    Export::over_http(&settings(endpoint, queue_size), metrics).unwrap()
+}
+
+fn count(metrics: &Metrics, series: &str) -> u64 {
+    let text = metrics.encode(Format::Prometheus).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(series));
+    line.unwrap_or_else(|| panic!("no {series}")).trim().parse().unwrap()
+}
+
+fn exported(metrics: &Metrics) -> u64 {
+    count(metrics, "kube_provisioner_spans_exported_total")
+}
+
+fn dropped(metrics: &Metrics, reason: &str) -> u64 {
+    count(metrics, &format!("kube_provisioner_spans_dropped_total{{reason={reason:?}}}"))
+}
+
+/// Makes so many spans as the program would.
+fn make_spans(export: &Export, spans: u64) {
+    let (layer, _) = logs::layer(LogFormat::Human, "off", std::io::sink).unwrap();
+    let (dispatch, traces) = assemble(layer, Some(export));
+    dispatcher::with_default(&dispatch, || (0..spans).for_each(|n| make_span(&traces, n)));
+}
+
+fn make_span(traces: &Traces, n: u64) {
+    let uid = format!("{n:032x}");
+    let claim = Claim { namespace: "shop", name: "data", uid: &uid, class: "fast", volume: "pvc-x" };
+    drop(traces.attempt_span(&claim, &Attempt { epoch: 1, identity: "pod-a", number: 1 }));
+}
+
+fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let endpoint = format!("http://{}/v1/traces", listener.local_addr().unwrap());
+    (listener, endpoint)
+}
+
+/// One request's path and body, answered with 200.
+fn take_request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    if reader.read_line(&mut first).ok()? == 0 {
+        return None;
+    }
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim_end().to_ascii_lowercase().split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().ok()?,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let mut stream = stream;
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+    Some((first, body))
+}
+
+#[test]
+fn everything_is_sent_before_the_shutdown_returns() {
+    let (listener, endpoint) = listener();
+    let (requests, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            while let Some(request) = take_request(&stream) {
+                let _ = requests.send(request);
+            }
+        }
+    });
+    let metrics = metrics();
+    let export = exporting(endpoint, 20_000, &metrics);
+    make_spans(&export, 10_000);
+    assert_eq!(export.shutdown(LONG), Ok(()));
+    assert_eq!(exported(&metrics), 10_000);
+    let requests: Vec<_> = received.try_iter().collect();
+    assert!(requests.iter().all(|(line, _)| line.starts_with("POST /v1/traces ")));
+    let bodies: Vec<u8> = requests.into_iter().flat_map(|(_, body)| body).collect();
+    let contains = |needle: &[u8]| bodies.windows(needle.len()).any(|window| window == needle);
+    assert!(contains(b"kube-provisioner"), "the service name");
+    assert!(contains(&9_999_u128.to_be_bytes()), "the last trace's id");
+    assert!(contains(b"k8s.persistentvolumeclaim.uid"));
+}
+
+#[test]
+fn a_dead_collector_costs_counted_spans_and_nothing_else() {
+    let (listener, endpoint) = listener();
+    drop(listener);
+    let metrics = metrics();
+    let export = exporting(endpoint, 20_000, &metrics);
+    make_spans(&export, 100);
+    assert_eq!(export.shutdown(LONG), Ok(()), "nothing waits any more");
+    assert_eq!(exported(&metrics), 0);
+    assert_eq!(dropped(&metrics, "export_failed"), 100);
+    assert_eq!(count(&metrics, "kube_provisioner_span_export_failures_total"), 1);
+}
+
+#[test]
+fn a_collector_that_hangs_neither_blocks_the_work_nor_the_shutdown() {
+    // Connections are taken by the kernel, and never answered.
+    let (_listener, endpoint) = listener();
+    let metrics = metrics();
+    let export = exporting(endpoint, 1000, &metrics);
+    let began = Instant::now();
+    make_spans(&export, 5000);
+    let deadline = Duration::from_millis(300);
+    let left = export.shutdown(deadline).unwrap_err().spans as u64;
+    // The exporter's own limit is 10 s, and it would try again after that.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+
+    assert!(dropped(&metrics, "queue_full") >= 5000 - 1000 - 2 * 512);
+    assert_eq!(dropped(&metrics, "shutdown"), left);
+    let in_flight = 5000 - dropped(&metrics, "queue_full") - left;
+    assert!(in_flight <= 512, "{in_flight} spans are not accounted for");
+}

@@ -1,0 +1,208 @@
+//! What the standard `OTEL_*` variables say about traces, read once. Those that the OpenTelemetry SDK
+//! reads by itself (headers, timeout, batches, resource attributes) are left to it.
+
+use opentelemetry_sdk::Resource;
+
+use super::TelemetryError;
+
+/// Places for spans that wait for the collector; the SDK's 2048 lose half of a burst of 10,000.
+const QUEUE_SIZE: usize = 32_768;
+
+/// The name under which traces are found, unless it is configured.
+const SERVICE_NAME: &str = "kube-provisioner";
+
+/// Where spans go, how many, and under which name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OtlpSettings {
+    /// The whole URL that batches are posted to.
+    pub(crate) endpoint: String,
+    /// The share of traces that is kept, from 0 to 1.
+    pub(crate) ratio: f64,
+    /// How many spans may wait.
+    pub(crate) queue_size: usize,
+    /// The service's name, where the environment has none.
+    pub(crate) default_service_name: Option<&'static str>,
+}
+
+impl OtlpSettings {
+    /// `None` when nothing is to be exported: no endpoint is set, or tracing is switched off.
+    ///
+    /// `endpoint` is the program's own option and wins over the environment; like
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT` it is the collector's base URL.
+    pub(crate) fn read(
+        endpoint: Option<&str>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, TelemetryError> {
+        let set = |name: &str| env(name).filter(|value| !value.trim().is_empty());
+        let disabled = set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let none = set("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
+        if disabled || none {
+            return Ok(None);
+        }
+        let Some((source, endpoint)) = find_endpoint(endpoint, &set) else { return Ok(None) };
+        Ok(Some(Self {
+            endpoint: checked_endpoint(source, endpoint)?,
+            ratio: ratio(&set)?,
+            queue_size: queue_size(&set)?,
+            default_service_name: default_service_name(&set),
+        }))
+    }
+
+    /// What the spans say about this process.
+    pub(crate) fn resource(&self) -> Resource {
+        match self.default_service_name {
+            Some(name) => Resource::builder().with_service_name(name).build(),
+            None => Resource::builder().build(),
+        }
+    }
+}
+
+/// The whole URL, and where it was set.
+fn find_endpoint(
+    option: Option<&str>,
+    set: &dyn Fn(&str) -> Option<String>,
+) -> Option<(&'static str, String)> {
+    let below = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
+    if let Some(base) = option.filter(|base| !base.is_empty()) {
+        return Some(("the OTLP endpoint option", below(base.to_owned())));
+    }
+    if let Some(whole) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+        return Some(("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole));
+    }
+    set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|base| ("OTEL_EXPORTER_OTLP_ENDPOINT", below(base)))
+}
+
+fn checked_endpoint(source: &'static str, endpoint: String) -> Result<String, TelemetryError> {
+    let uri: Option<http::Uri> = endpoint.parse().ok();
+    let host = uri.as_ref().filter(|uri| uri.scheme_str() == Some("http")).and_then(http::Uri::host);
+    match host {
+        Some(_) => Ok(endpoint),
+        None => Err(TelemetryError::Setting {
+            source_name: source,
+            value: endpoint,
+            wanted: "a URL of the form http://host:4318 (this program exports without TLS; \
+                     run a collector beside it to go further)",
+        }),
+    }
+}
+
+/// The samplers with and without `parentbased_` come to the same: every parent is a derived root, and
+/// its fate hangs on the trace id as well.
+fn ratio(set: &dyn Fn(&str) -> Option<String>) -> Result<f64, TelemetryError> {
+    let name = set("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "parentbased_always_on".to_owned());
+    match name.trim().trim_start_matches("parentbased_") {
+        "always_on" => Ok(1.0),
+        "always_off" => Ok(0.0),
+        "traceidratio" => ratio_argument(set),
+        _ => Err(TelemetryError::Setting {
+            source_name: "OTEL_TRACES_SAMPLER",
+            value: name,
+            wanted: "always_on, always_off or traceidratio, with or without parentbased_ before it",
+        }),
+    }
+}
+
+fn ratio_argument(set: &dyn Fn(&str) -> Option<String>) -> Result<f64, TelemetryError> {
+    let Some(text) = set("OTEL_TRACES_SAMPLER_ARG") else { return Ok(1.0) };
+    match text.trim().parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err(TelemetryError::Setting {
+            source_name: "OTEL_TRACES_SAMPLER_ARG",
+            value: text,
+            wanted: "a number from 0 to 1",
+        }),
+    }
+}
+
+fn queue_size(set: &dyn Fn(&str) -> Option<String>) -> Result<usize, TelemetryError> {
+    let Some(text) = set("OTEL_BSP_MAX_QUEUE_SIZE") else { return Ok(QUEUE_SIZE) };
+    match text.trim().parse::<usize>() {
+        Ok(size) if size > 0 => Ok(size),
+        _ => Err(TelemetryError::Setting {
+            source_name: "OTEL_BSP_MAX_QUEUE_SIZE",
+            value: text,
+            wanted: "a whole number above 0",
+        }),
+    }
+}
+
+fn default_service_name(set: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let among_attributes = set("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|attributes| {
+        attributes
+            .split(',')
+            .any(|pair| pair.split('=').next().is_some_and(|key| key.trim() == "service.name"))
+    });
+    let named = set("OTEL_SERVICE_NAME").is_some() || among_attributes;
+    (!named).then_some(SERVICE_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(option: Option<&str>, env: &[(&str, &str)]) -> Result<Option<OtlpSettings>, TelemetryError> {
+        OtlpSettings::read(option, &|name| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn settings(env: &[(&str, &str)]) -> OtlpSettings {
+        read(Some("http://jaeger:4318"), env).unwrap().unwrap()
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_an_endpoint_is_set() {
+        assert_eq!(read(None, &[]).unwrap(), None);
+        assert_eq!(read(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]).unwrap(), None);
+    }
+
+    #[test]
+    fn the_standard_switches_turn_it_off() {
+        let endpoint = Some("http://jaeger:4318");
+        assert_eq!(read(endpoint, &[("OTEL_SDK_DISABLED", "TRUE")]).unwrap(), None);
+        assert_eq!(read(endpoint, &[("OTEL_TRACES_EXPORTER", "none")]).unwrap(), None);
+        assert!(read(endpoint, &[("OTEL_SDK_DISABLED", "false")]).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_option_wins_then_the_variable_for_traces_then_the_general_one() {
+        let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318/");
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4318/own/path");
+        let endpoint = |option, env: &[_]| read(option, env).unwrap().unwrap().endpoint;
+        assert_eq!(endpoint(Some("http://option:4318"), &[general, traces]), "http://option:4318/v1/traces");
+        assert_eq!(endpoint(None, &[general, traces]), "http://traces:4318/own/path");
+        assert_eq!(endpoint(None, &[general]), "http://general:4318/v1/traces");
+    }
+
+    #[test]
+    fn every_standard_sampler_is_a_share_of_the_traces() {
+        let sampler = |name| settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", "0.25")]);
+        assert_eq!(settings(&[]).ratio, 1.0);
+        assert_eq!(sampler("always_on").ratio, 1.0);
+        assert_eq!(sampler("parentbased_always_off").ratio, 0.0);
+        assert_eq!(sampler("traceidratio").ratio, 0.25);
+        assert_eq!(sampler("parentbased_traceidratio").ratio, 0.25);
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_source() {
+        let told = |option, env: &[_]| read(option, env).unwrap_err().to_string();
+        let endpoint = Some("http://jaeger:4318");
+        assert!(told(Some("https://jaeger:4318"), &[]).starts_with("the OTLP endpoint option is \"https://"));
+        assert!(told(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "jaeger:4317")]).contains("http://host:4318"));
+        assert!(
+            told(endpoint, &[("OTEL_TRACES_SAMPLER", "xray")]).starts_with("OTEL_TRACES_SAMPLER is \"xray\"")
+        );
+        let ratio = [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")];
+        assert!(told(endpoint, &ratio).starts_with("OTEL_TRACES_SAMPLER_ARG is \"2\""));
+        assert!(told(endpoint, &[("OTEL_BSP_MAX_QUEUE_SIZE", "0")]).contains("OTEL_BSP_MAX_QUEUE_SIZE"));
+    }
+
+    #[test]
+    fn the_service_has_our_name_unless_the_environment_gives_one() {
+        assert_eq!(settings(&[]).default_service_name, Some("kube-provisioner"));
+        assert_eq!(settings(&[("OTEL_SERVICE_NAME", "x")]).default_service_name, None);
+        let attributes = [("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name=x")];
+        assert_eq!(settings(&attributes).default_service_name, None);
+    }
+}
