@@ -10,8 +10,12 @@
     )
 )]
 
+pub mod actors;
+pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod lease;
 pub mod lifecycle;
+pub mod options;
 pub mod provisioner;
 pub mod telemetry;

@@ -1,3 +1,7 @@
-//! The program: parse, telemetry, run, exit code.
+//! The program. All of it lives in the library, where it is tested.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kube_provisioner::cli::main()
+}
