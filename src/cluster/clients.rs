@@ -4,7 +4,12 @@
 
 use std::time::Duration;
 
-use kube::{Client, Config, client::ClientBuilder};
+use http::Response;
+use kube::{
+    Client, Config,
+    client::{ClientBuilder, DynBody},
+};
+use tower::util::MapResponseLayer;
 
 use super::GuardedLayer;
 
@@ -29,13 +34,23 @@ pub fn for_requests(config: &Config) -> Result<Client, kube::Error> {
     Ok(builder.with_layer(&GuardedLayer).build())
 }
 
-/// A client for watches, with connections of its own. It can't change anything.
+/// A client for watches, with connections of its own. It can't change anything. `on_answer` is called for
+/// each request that the server begins to answer: a quiet watch gives no other sign of life.
 ///
 /// # Errors
 /// If the configuration's certificates or credentials can't be used.
-pub fn for_watches(config: &Config) -> Result<Client, kube::Error> {
+pub fn for_watches(
+    config: &Config,
+    on_answer: impl Fn() + Clone + Send + 'static,
+) -> Result<Client, kube::Error> {
     let builder = ClientBuilder::try_from(limited(config, WATCH_READ_TIMEOUT))?;
-    Ok(builder.with_layer(&GuardedLayer).build())
+    let answered = MapResponseLayer::new(move |response: Response<Box<DynBody>>| {
+        if response.status().is_success() {
+            on_answer();
+        }
+        response
+    });
+    Ok(builder.with_layer(&answered).with_layer(&GuardedLayer).build())
 }
 
 fn limited(config: &Config, read_timeout: Duration) -> Config {

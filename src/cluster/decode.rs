@@ -104,6 +104,7 @@ pub fn volume(whole: &PersistentVolume) -> Volume {
         migrated_to: annotation(metadata, names::MIGRATED_TO).map(Into::into),
         csi_driver: spec.and_then(|s| s.csi.as_ref()).map(|csi| csi.driver.as_str().into()),
         instance: annotation(metadata, names::INSTANCE).map(Into::into),
+        traceparent: annotation(metadata, names::TRACEPARENT).map(Into::into),
     }
 }
 

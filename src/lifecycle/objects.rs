@@ -132,6 +132,8 @@ pub struct Volume {
     pub csi_driver: Option<Arc<str>>,
     /// The instance that made it, where one was configured.
     pub instance: Option<Arc<str>>,
+    /// The W3C trace context of its provisioning.
+    pub traceparent: Option<Box<str>>,
 }
 
 /// What is kept of a class: all of it, there are few.

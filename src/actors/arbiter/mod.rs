@@ -18,7 +18,7 @@ use std::{
 };
 
 pub use self::{
-    actor::{ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, Setup, Status},
+    actor::{ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, Setup},
     queue::Lane,
     world::{Key, Kind, World},
 };

@@ -15,7 +15,7 @@ use crate::{
     clock::Clock,
     cluster::{CallError, Calls, calls},
     lifecycle::tell::Note,
-    telemetry,
+    telemetry::metrics::Metrics,
 };
 
 /// Events written at once.
@@ -76,14 +76,14 @@ pub struct RecorderActor {
     recorder: Recorder,
     writer: Writer,
     clock: Arc<dyn Clock>,
-    metrics: telemetry::Metrics,
+    metrics: Metrics,
     writing: usize,
 }
 
 impl RecorderActor {
     /// A Recorder that has told nothing yet.
     #[must_use]
-    pub fn new(writer: Writer, clock: Arc<dyn Clock>, metrics: telemetry::Metrics) -> Self {
+    pub fn new(writer: Writer, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         Self { recorder: Recorder::default(), writer, clock, metrics, writing: 0 }
     }
 
@@ -95,7 +95,9 @@ impl RecorderActor {
             let (writer, me) = (self.writer.clone(), ctx.address());
             tokio::spawn(async move { me.do_send(Written(writer.write(write).await)) });
         }
-        self.metrics.events_dropped(self.recorder.take_dropped());
+        for why in self.recorder.take_dropped() {
+            self.metrics.reporting.event_dropped(why);
+        }
     }
 }
 
@@ -122,9 +124,12 @@ impl Handler<Written> for RecorderActor {
 
     fn handle(&mut self, Written(result): Written, ctx: &mut Self::Context) {
         self.writing = self.writing.saturating_sub(1);
-        if let Err(error) = result {
-            self.recorder.lost();
-            tracing::debug!(%error, "an event was not written");
+        match result {
+            Ok(()) => self.metrics.reporting.event_written(),
+            Err(error) => {
+                self.recorder.lost();
+                tracing::debug!(%error, "an event was not written");
+            }
         }
         self.write_more(ctx);
     }

@@ -13,6 +13,7 @@ pub use self::actor::{Record, RecorderActor, Writer};
 use crate::{
     clock::BootTime,
     lifecycle::tell::{About, Note},
+    telemetry::metrics::EventDropped,
 };
 
 /// Writes that wait. An event is about 1 KB, so a full queue is about 1 MB.
@@ -56,7 +57,7 @@ pub struct Recorder {
     allowance: HashMap<About, Allowance>,
     queue: VecDeque<Write>,
     numbers: u64,
-    dropped: u64,
+    dropped: Vec<EventDropped>,
 }
 
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl Recorder {
     pub fn record(&mut self, note: Note, now: BootTime) {
         let Some(write) = self.write_for(note, now) else { return };
         if self.queue.len() >= QUEUE {
-            self.dropped += 1;
+            self.dropped.push(EventDropped::QueueFull);
         } else {
             self.queue.push_back(write);
         }
@@ -108,7 +109,7 @@ impl Recorder {
         }
         let allowance = self.allowance.entry(note.about.clone());
         if !allowance.or_insert(Allowance { tokens: BURST, at: now }).take(now) {
-            self.dropped += 1;
+            self.dropped.push(EventDropped::RateLimited);
             return None;
         }
         self.numbers += 1;
@@ -134,11 +135,11 @@ impl Recorder {
 
     /// Counts a write that failed for good.
     pub fn lost(&mut self) {
-        self.dropped += 1;
+        self.dropped.push(EventDropped::Refused);
     }
 
-    /// How many notes were dropped since the last time.
-    pub fn take_dropped(&mut self) -> u64 {
+    /// Why notes were dropped since the last time, one entry each.
+    pub fn take_dropped(&mut self) -> Vec<EventDropped> {
         std::mem::take(&mut self.dropped)
     }
 }
@@ -177,7 +178,7 @@ mod tests {
             })
             .collect();
         assert_eq!(kinds, [(1, 1), (1, 61), (2, 1)]);
-        assert_eq!(recorder.take_dropped(), 0);
+        assert!(recorder.take_dropped().is_empty());
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
         }
         recorder.record(note("quiet", "no space"), at(0));
         assert_eq!(writes(&mut recorder).len(), 26);
-        assert_eq!(recorder.take_dropped(), 75);
+        assert_eq!(recorder.take_dropped(), [EventDropped::RateLimited; 75]);
         recorder.record(note("noisy", "later"), at(300));
         assert_eq!(writes(&mut recorder).len(), 1);
     }
@@ -200,7 +201,7 @@ mod tests {
             recorder.record(note(&format!("claim-{n}"), "x"), at(0));
         }
         assert_eq!(writes(&mut recorder).len(), QUEUE);
-        assert_eq!(recorder.take_dropped(), (10_000 - QUEUE) as u64);
+        assert_eq!(recorder.take_dropped().len(), 10_000 - QUEUE);
         assert!(recorder.written.len() <= REMEMBERED && recorder.allowance.len() <= REMEMBERED);
     }
 }

@@ -45,7 +45,7 @@ pub struct Desk {
     /// Where ends are reported.
     pub arbiter: Recipient<Finished>,
     /// What is counted.
-    pub metrics: telemetry::Metrics,
+    pub metrics: telemetry::metrics::Metrics,
 }
 
 /// One operation under one leadership. Lives as long as the operation.

@@ -1,0 +1,1 @@
+//! Orders of events, outcomes and leaderships against the pure Arbiter.

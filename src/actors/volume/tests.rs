@@ -1,0 +1,1 @@
+//! Orders of events, answers and crashes against the pure operation.
