@@ -183,39 +183,17 @@ impl Visit for Fields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Captured(Arc<Mutex<Vec<u8>>>);
-
-    impl Captured {
-        fn take(&self) -> String {
-            String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
-        }
-    }
-
-    impl io::Write for Captured {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::telemetry::testing::Captured;
 
     fn logging(
         format: LogFormat,
         directives: &str,
     ) -> (Captured, LogFilter, tracing::subscriber::DefaultGuard) {
         let lines = Captured::default();
-        let writer = lines.clone();
-        let (layer, filter) = layer(format, directives, move || writer.clone()).unwrap();
+        let (layer, filter) = layer(format, directives, lines.writer()).unwrap();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
         (lines, filter, guard)
     }

@@ -43,6 +43,8 @@ pub struct TelemetryOptions {
     /// The base URL of an OTLP/HTTP collector (`http://jaeger:4318`). Without it and without the standard
     /// `OTEL_EXPORTER_OTLP_*` variables nothing is exported.
     pub otlp_endpoint: Option<String>,
+    /// What tells this replica from the others in traces: the pod's name, or the identity in the Lease.
+    pub instance: Option<String>,
     /// Where lost spans are counted.
     pub metrics: Metrics,
 }
@@ -96,7 +98,8 @@ pub struct TelemetryGuard {
 /// # Errors
 /// When a setting has a wrong value, or a tracing subscriber is set already.
 pub fn init(options: &TelemetryOptions) -> Result<TelemetryGuard, TelemetryError> {
-    let settings = OtlpSettings::read(options.otlp_endpoint.as_deref(), &|name| std::env::var(name).ok())?;
+    let env = |name: &str| std::env::var(name).ok();
+    let settings = OtlpSettings::read(options.otlp_endpoint.as_deref(), options.instance.as_deref(), &env)?;
     let export = settings.map(|settings| Export::over_http(&settings, &options.metrics)).transpose()?;
     let (layer, filter) = logs::layer(options.log_format, &options.log_filter, std::io::stderr)?;
     let (dispatch, traces) = assemble(layer, export.as_ref());

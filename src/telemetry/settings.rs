@@ -1,6 +1,7 @@
 //! What the standard `OTEL_*` variables say about traces, read once. Those that the OpenTelemetry SDK
 //! reads by itself (headers, timeout, batches, resource attributes) are left to it.
 
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
 use super::TelemetryError;
@@ -20,17 +21,18 @@ pub(crate) struct OtlpSettings {
     pub(crate) ratio: f64,
     /// How many spans may wait.
     pub(crate) queue_size: usize,
-    /// The service's name, where the environment has none.
-    pub(crate) default_service_name: Option<&'static str>,
+    /// What spans say about this process, where the environment does not.
+    pub(crate) resource_defaults: Vec<(&'static str, String)>,
 }
 
 impl OtlpSettings {
     /// `None` when nothing is to be exported: no endpoint is set, or tracing is switched off.
     ///
     /// `endpoint` is the program's own option and wins over the environment; like
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT` it is the collector's base URL.
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT` it is the collector's base URL. `instance` tells this replica from the others.
     pub(crate) fn read(
         endpoint: Option<&str>,
+        instance: Option<&str>,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, TelemetryError> {
         let set = |name: &str| env(name).filter(|value| !value.trim().is_empty());
@@ -44,16 +46,14 @@ impl OtlpSettings {
             endpoint: checked_endpoint(source, endpoint)?,
             ratio: ratio(&set)?,
             queue_size: queue_size(&set)?,
-            default_service_name: default_service_name(&set),
+            resource_defaults: resource_defaults(instance, &set),
         }))
     }
 
     /// What the spans say about this process.
     pub(crate) fn resource(&self) -> Resource {
-        match self.default_service_name {
-            Some(name) => Resource::builder().with_service_name(name).build(),
-            None => Resource::builder().build(),
-        }
+        let defaults = self.resource_defaults.iter().map(|(key, value)| KeyValue::new(*key, value.clone()));
+        Resource::builder().with_attributes(defaults).build()
     }
 }
 
@@ -126,14 +126,24 @@ fn queue_size(set: &dyn Fn(&str) -> Option<String>) -> Result<usize, TelemetryEr
     }
 }
 
-fn default_service_name(set: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
-    let among_attributes = set("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|attributes| {
-        attributes
-            .split(',')
-            .any(|pair| pair.split('=').next().is_some_and(|key| key.trim() == "service.name"))
-    });
-    let named = set("OTEL_SERVICE_NAME").is_some() || among_attributes;
-    (!named).then_some(SERVICE_NAME)
+/// What spans say about this process, but for what the environment says itself.
+fn resource_defaults(
+    instance: Option<&str>,
+    set: &dyn Fn(&str) -> Option<String>,
+) -> Vec<(&'static str, String)> {
+    let attributes = set("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let given: Vec<_> =
+        attributes.split(',').filter_map(|pair| pair.split('=').next()).map(str::trim).collect();
+    let named = set("OTEL_SERVICE_NAME").is_some();
+    [
+        ("service.name", (!named).then(|| SERVICE_NAME.to_owned())),
+        ("service.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+        ("service.instance.id", instance.map(str::to_owned)),
+    ]
+    .into_iter()
+    .filter(|(key, _)| !given.contains(key))
+    .filter_map(|(key, value)| Some((key, value?)))
+    .collect()
 }
 
 #[cfg(test)]
@@ -141,7 +151,7 @@ mod tests {
     use super::*;
 
     fn read(option: Option<&str>, env: &[(&str, &str)]) -> Result<Option<OtlpSettings>, TelemetryError> {
-        OtlpSettings::read(option, &|name| {
+        OtlpSettings::read(option, Some("pod-a"), &|name| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -199,10 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn the_service_has_our_name_unless_the_environment_gives_one() {
-        assert_eq!(settings(&[]).default_service_name, Some("kube-provisioner"));
-        assert_eq!(settings(&[("OTEL_SERVICE_NAME", "x")]).default_service_name, None);
-        let attributes = [("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name=x")];
-        assert_eq!(settings(&attributes).default_service_name, None);
+    fn the_environments_words_about_the_process_win_over_ours() {
+        let keys =
+            |env: &[_]| -> Vec<_> { settings(env).resource_defaults.into_iter().map(|it| it.0).collect() };
+        assert_eq!(keys(&[]), ["service.name", "service.version", "service.instance.id"]);
+        assert_eq!(settings(&[]).resource_defaults[0].1, "kube-provisioner");
+        assert_eq!(settings(&[]).resource_defaults[2].1, "pod-a");
+        assert_eq!(keys(&[("OTEL_SERVICE_NAME", "x")]), ["service.version", "service.instance.id"]);
+        let attributes = [("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name=x,service.instance.id=y")];
+        assert_eq!(keys(&attributes), ["service.version"]);
     }
 }

@@ -1,6 +1,7 @@
-//! What the tests of this module share: a clock that only they move, and a collector.
+//! What the tests of this module share: a clock that only they move, a collector, and a log in memory.
 
 use std::{
+    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -48,6 +49,34 @@ impl Collected {
 impl SpanExporter for Collected {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         self.0.lock().unwrap().extend(batch);
+        Ok(())
+    }
+}
+
+/// A log in memory. Clones are the same log.
+#[derive(Clone, Default)]
+pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Captured {
+    /// What the logs' layer writes to.
+    pub(crate) fn writer(&self) -> impl Fn() -> Self + Send + Sync + use<> {
+        let log = self.clone();
+        move || log.clone()
+    }
+
+    /// What was written since the last time.
+    pub(crate) fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
+    }
+}
+
+impl io::Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ struct Queue(Arc<QueueInner>);
 struct QueueInner {
     metrics: Metrics,
     capacity: usize,
+    /// Spans in the queue and in the batch that is being sent.
     waiting: AtomicUsize,
     /// Nothing is sent any more: the deadline of the shutdown has passed.
     abandoned: AtomicBool,
@@ -68,8 +69,20 @@ impl Queue {
         true
     }
 
-    fn leave(&self, spans: usize) {
+    /// A batch came to its end. Unless it had been given up, and counted, by then.
+    fn leave(&self, spans: usize, result: &OTelSdkResult) {
+        if self.is_abandoned() {
+            return;
+        }
         self.0.waiting.fetch_sub(spans, Ordering::AcqRel);
+        match result {
+            Ok(()) => self.sent(spans),
+            Err(error) => self.not_sent(spans, error),
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.0.abandoned.load(Ordering::Acquire)
     }
 
     fn sent(&self, spans: usize) {
@@ -140,18 +153,13 @@ struct Exit<E> {
 impl<E: SpanExporter> SpanExporter for Exit<E> {
     fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
         let spans = batch.len();
-        let abandoned = self.queue.0.abandoned.load(Ordering::Acquire);
         async move {
-            if abandoned {
-                // Counted when it was abandoned.
+            // A thread that outlives the deadline has nothing more to try.
+            if self.queue.is_abandoned() {
                 return Err(OTelSdkError::AlreadyShutdown);
             }
-            self.queue.leave(spans);
             let result = self.inner.export(batch).await;
-            match &result {
-                Ok(()) => self.queue.sent(spans),
-                Err(error) => self.queue.not_sent(spans, error),
-            }
+            self.queue.leave(spans, &result);
             result
         }
     }

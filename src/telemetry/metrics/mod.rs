@@ -25,7 +25,7 @@ pub use self::{
     leadership::LeadershipMetrics,
     queue::QueueMetrics,
     reporting::{EventDropped, ReportingMetrics, SpanDropped},
-    volumes::{Attempt, Operation, VolumeMetrics},
+    volumes::{Operation, Verdict, VolumeMetrics},
 };
 use self::{family::Registrar, queue::Queues};
 use crate::clock::Clock;

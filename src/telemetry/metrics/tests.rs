@@ -25,11 +25,11 @@ fn assert_line(text: &str, line: &str) {
 fn provisioning_has_the_go_librarys_names_labels_and_buckets() {
     let (metrics, _) = fresh();
     let second = Duration::from_secs(1);
-    metrics.volumes.provision_finished("fast", "", Attempt::Succeeded, second, None);
-    metrics.volumes.provision_finished("fast", "VolumeSnapshot", Attempt::Failed, second, None);
-    metrics.volumes.provision_finished("fast", "", Attempt::Neither, second, None);
-    metrics.volumes.delete_finished("slow", Attempt::Succeeded, second, None);
-    metrics.volumes.delete_finished("slow", Attempt::Failed, second, None);
+    metrics.volumes.provision_finished("fast", "", Verdict::Succeeded, second, None);
+    metrics.volumes.provision_finished("fast", "VolumeSnapshot", Verdict::Failed, second, None);
+    metrics.volumes.provision_finished("fast", "", Verdict::Neither, second, None);
+    metrics.volumes.delete_finished("slow", Verdict::Succeeded, second, None);
+    metrics.volumes.delete_finished("slow", Verdict::Failed, second, None);
     let text = scrape(&metrics);
     assert_line(&text, r#"controller_persistentvolumeclaim_provision_total{class="fast",source=""} 1"#);
     assert_line(
@@ -147,7 +147,7 @@ fn a_scraper_gets_openmetrics_only_when_it_asks() {
 #[test]
 fn label_values_are_escaped() {
     let (metrics, _) = fresh();
-    metrics.volumes.delete_finished("a\"b\\c\nd", Attempt::Failed, Duration::ZERO, None);
+    metrics.volumes.delete_finished("a\"b\\c\nd", Verdict::Failed, Duration::ZERO, None);
     assert_line(
         &scrape(&metrics),
         r#"controller_persistentvolume_delete_failed_total{class="a\"b\\c\nd"} 1"#,

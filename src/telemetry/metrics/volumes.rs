@@ -11,7 +11,7 @@ const WAIT_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 
 
 /// How an attempt on a volume ended, as far as the metrics care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
+pub enum Verdict {
     /// The volume is there, or gone.
     Succeeded,
     /// It will be tried again, or was given up.
@@ -115,35 +115,35 @@ impl VolumeMetrics {
         &self,
         class: &str,
         source: &str,
-        attempt: Attempt,
+        verdict: Verdict,
         taken: Duration,
         trace: Option<TraceId>,
     ) {
         let labels = || [class.to_owned().into(), source.to_owned().into()];
-        match attempt {
-            Attempt::Succeeded => {
+        match verdict {
+            Verdict::Succeeded => {
                 self.provisioned.at(labels()).inc();
                 observe(&self.provision_duration.at(labels()), taken, trace);
             }
-            Attempt::Failed => {
+            Verdict::Failed => {
                 self.provision_failed.at(labels()).inc();
             }
-            Attempt::Neither => {}
+            Verdict::Neither => {}
         }
     }
 
     /// An attempt to delete ended after `taken`.
-    pub fn delete_finished(&self, class: &str, attempt: Attempt, taken: Duration, trace: Option<TraceId>) {
+    pub fn delete_finished(&self, class: &str, verdict: Verdict, taken: Duration, trace: Option<TraceId>) {
         let labels = || [class.to_owned().into()];
-        match attempt {
-            Attempt::Succeeded => {
+        match verdict {
+            Verdict::Succeeded => {
                 self.deleted.at(labels()).inc();
                 observe(&self.delete_duration.at(labels()), taken, trace);
             }
-            Attempt::Failed => {
+            Verdict::Failed => {
                 self.delete_failed.at(labels()).inc();
             }
-            Attempt::Neither => {}
+            Verdict::Neither => {}
         }
     }
 

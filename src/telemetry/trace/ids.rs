@@ -34,9 +34,7 @@ pub fn root_span_id(trace: TraceId) -> SpanId {
 
 fn halves(trace: TraceId) -> (u64, u64) {
     let bits = u128::from_be_bytes(trace.to_bytes());
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
-    let halves = ((bits >> 64) as u64, bits as u64);
-    halves
+    ((bits >> 64) as u64, bits as u64)
 }
 
 fn fnv1a(text: &str) -> u128 {
@@ -96,7 +94,6 @@ impl VolumeSampler {
     pub(crate) fn keeps(self, trace: TraceId) -> bool {
         let (high, low) = halves(trace);
         // 53 bits are what an f64 holds exactly: a number from 0 up to, but not including, 1.
-        #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
         let lot = (scatter(high.wrapping_add(scatter(low))) >> 11) as f64 / (1_u64 << 53) as f64;
         lot < self.ratio
     }

@@ -140,8 +140,8 @@ impl Traces {
             "provision attempt",
             claim = %format_args!("{}/{}", claim.namespace, claim.name),
             volume = claim.volume,
-            epoch = attempt.epoch,
-            attempt = attempt.number,
+            epoch = whole(attempt.epoch),
+            attempt = i64::from(attempt.number),
             trace_id = %trace,
         );
         if let Some(on) = &self.0 {
@@ -159,8 +159,8 @@ impl Traces {
             parent: None,
             "delete attempt",
             volume = volume.name,
-            epoch = attempt.epoch,
-            attempt = attempt.number,
+            epoch = whole(attempt.epoch),
+            attempt = i64::from(attempt.number),
             trace_id = %trace,
         );
         if let Some(on) = &self.0 {
@@ -254,6 +254,11 @@ fn volume_attributes(volume: &Volume<'_>) -> Vec<KeyValue> {
         KeyValue::new("k8s.persistentvolume.uid", volume.uid.to_owned()),
         KeyValue::new("k8s.storageclass.name", volume.class.to_owned()),
     ]
+}
+
+/// OpenTelemetry has no unsigned numbers: such a field would be exported as text.
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn identity(attempt: &Attempt<'_>) -> KeyValue {

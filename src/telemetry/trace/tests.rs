@@ -1,9 +1,6 @@
 //! What a volume's spans look like to a collector, whichever replica made them.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::{Duration, UNIX_EPOCH},
-};
+use std::time::{Duration, UNIX_EPOCH};
 
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
@@ -16,7 +13,7 @@ use crate::telemetry::{
     logs::{self, LogFormat},
     metrics::Metrics,
     settings::OtlpSettings,
-    testing::{Collected, ManualClock},
+    testing::{Captured, Collected, ManualClock},
 };
 
 const CLAIM: Claim<'_> = Claim {
@@ -47,12 +44,8 @@ struct Replica {
 impl Replica {
     fn new(collector: &Collected, ratio: f64, log_filter: &str) -> Self {
         let clock = ManualClock::default();
-        let settings = OtlpSettings {
-            endpoint: String::new(),
-            ratio,
-            queue_size: 1000,
-            default_service_name: Some("kube-provisioner"),
-        };
+        let settings =
+            OtlpSettings { endpoint: String::new(), ratio, queue_size: 1000, resource_defaults: Vec::new() };
         let export = Export::to(collector.clone(), &settings, &Metrics::new(&clock.shared()));
         let (layer, _) = logs::layer(LogFormat::Human, log_filter, std::io::sink).unwrap();
         let (dispatch, traces) = assemble(layer, Some(&export));
@@ -255,19 +248,8 @@ fn a_trace_that_is_not_kept_still_has_its_id_for_others() {
 
 #[test]
 fn without_an_exporter_a_span_still_carries_what_logs_show() {
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let (layer, _) = logs::layer(LogFormat::Json, "", move || writer.clone()).unwrap();
+    let lines = Captured::default();
+    let (layer, _) = logs::layer(LogFormat::Json, "", lines.writer()).unwrap();
     let (dispatch, traces) = assemble(layer, None);
     dispatcher::with_default(&dispatch, || {
         let span = traces.attempt_span(&CLAIM, &attempt("pod-a", 1));
@@ -275,7 +257,7 @@ fn without_an_exporter_a_span_still_carries_what_logs_show() {
         span.in_scope(|| tracing::info!("saved"));
         traces.emit_root(&CLAIM, &Life { began: at(0), ended: at(1), outcome: Outcome::Done, waits: &[] });
     });
-    let line: serde_json::Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&lines.take()).unwrap();
     assert_eq!(line["claim"], "shop/data");
     assert_eq!(line["volume"], CLAIM.volume);
     assert_eq!(line["trace_id"], TRACE);
