@@ -1,0 +1,185 @@
+//! The judgements of the machine: what a version of the Lease proves, and what follows from it.
+
+use super::{Ending, Fate, Kind, Machine, Own, Shown, Sighting, Stored, Term, Write, WriteId, slips};
+use crate::{clock::BootTime, lease::timing::LONGEST_LEASE};
+
+impl Machine {
+    /// Takes in a version of the Lease that is at least as new as all that is known.
+    pub(super) fn absorb(&mut self, now: BootTime, stored: Stored) {
+        self.sight(now, &stored);
+        if let Some(write) = self.proven_by(&stored) {
+            self.adopt(now, write, &stored);
+        } else if self.is_own_but_edited(&stored) {
+            self.own = self.own.map(|own| Own { version: stored.version, ..own });
+        } else if !self.is_own(&stored) {
+            self.own = None;
+            self.end(Ending::Overwritten(stored.holder.clone()));
+        }
+        if let Some(other) = self.other_provisioner().cloned() {
+            self.end(Ending::OtherProvisioner(other));
+        }
+    }
+
+    /// Our own observation: a Lease is free when its version has not changed for long enough, counted from
+    /// when *we* first saw it, or at once when a replica of ours gave it up.
+    fn sight(&mut self, now: BootTime, stored: &Stored) {
+        self.newest = stored.version;
+        if self.sighting.as_ref().is_some_and(|sighting| sighting.lease.version == stored.version) {
+            return;
+        }
+        self.carry(now);
+        let given_up = stored.is_released() || (stored.holder.is_none() && slips!(self, AnyEmptyingIsFree));
+        let free_at = if given_up { now } else { self.runs_out(now, stored) };
+        self.sighting = Some(Sighting { lease: stored.clone(), first_seen: now, free_at });
+    }
+
+    fn runs_out(&self, now: BootTime, stored: &Stored) -> BootTime {
+        #[cfg(test)]
+        if slips!(self, ForeignClock) {
+            return self.runs_out_by_the_wall_clock(stored);
+        }
+        (now + stored.duration.max(self.who.lease)).max(self.carried)
+    }
+
+    /// Who shortens, empties or deletes a Lease does not shorten what its holder was promised. A duration
+    /// that no candidate can have asked for was promised to nobody: it is forgotten once it is put right.
+    fn carry(&mut self, now: BootTime) {
+        let Some(sighting) = &self.sighting else { return };
+        if sighting.lease.duration <= LONGEST_LEASE && sighting.free_at > now {
+            self.carried = self.carried.max(sighting.free_at);
+        }
+    }
+
+    /// The Lease is gone.
+    pub(super) fn vanish(&mut self, now: BootTime) -> Shown {
+        self.carry(now);
+        self.sighting = None;
+        self.own = None;
+        self.end(Ending::Deleted);
+        Shown::Absent
+    }
+
+    /// The store went back in time: nothing that was known about the Lease holds any more.
+    pub(super) fn go_back(&mut self) {
+        self.own = None;
+        self.doubtful.clear();
+        self.end(Ending::Restored);
+    }
+
+    /// A write of ours without an answer that this version shows to have been written: it carries that very
+    /// write's `renewTime`. That the holder is us proves nothing, a renewal never writes the holder.
+    fn proven_by(&mut self, stored: &Stored) -> Option<Write> {
+        let me = self.who.me.clone();
+        let proven = |write: &Write| match write.kind {
+            Kind::StepDown => stored.holder.is_none() && stored.renewed == Some(write.stamp),
+            Kind::Acquire | Kind::Renew => {
+                stored.is_held_by(&me)
+                    && (stored.renewed == Some(write.stamp) || slips!(self, HolderIsProof))
+            }
+        };
+        let at = self.doubtful.iter().rposition(proven)?;
+        Some(self.doubtful.remove(at))
+    }
+
+    pub(super) fn is_own(&self, stored: &Stored) -> bool {
+        self.own.is_some_and(|own| own.version == stored.version && stored.renewed == Some(own.stamp))
+    }
+
+    /// Somebody has edited other fields of a Lease that surely is ours still: while our own deadline has
+    /// not passed nobody else can have taken it, and with our last `renewTime` it is our last write.
+    fn is_own_but_edited(&self, stored: &Stored) -> bool {
+        self.term.is_some()
+            && stored.is_held_by(&self.who.me)
+            && self.own.is_some_and(|own| stored.renewed == Some(own.stamp))
+    }
+
+    /// A write that surely was written makes us leader until its hold, counted from when it was sent, is
+    /// over. One that is found out about too late makes nobody leader.
+    fn adopt(&mut self, now: BootTime, write: Write, stored: &Stored) {
+        self.own = Some(Own { version: stored.version, stamp: write.stamp });
+        let stopping = self.stepping_down && !slips!(self, RenewalBesideStepDown);
+        if write.kind == Kind::StepDown || stopping {
+            return;
+        }
+        let valid_until = self.holds_until(now, write);
+        if valid_until <= now {
+            return;
+        }
+        match &mut self.term {
+            Some(term) => term.valid_until = term.valid_until.max(valid_until),
+            None => {
+                let (number, lease_uid) = (stored.version, stored.uid.clone());
+                self.term = Some(Term { number, lease_uid, valid_until });
+            }
+        }
+    }
+
+    fn holds_until(&self, now: BootTime, write: Write) -> BootTime {
+        if slips!(self, NoDeadline) {
+            return now + std::time::Duration::MAX;
+        }
+        let since = if slips!(self, DeadlineFromAnswer) { now } else { write.sent_at };
+        since + self.who.hold
+    }
+
+    /// A write was answered as written. What is known to have happened after it outweighs the answer.
+    pub(super) fn written(&mut self, now: BootTime, id: WriteId, stored: Stored) {
+        let sent = self.doubtful.iter().position(|write| write.stamp == id);
+        let unchecked = slips!(self, HolderUnchecked);
+        if stored.version < self.newest && !unchecked {
+            return;
+        }
+        match sent.map(|at| self.doubtful.remove(at)) {
+            Some(write) if unchecked => {
+                self.sight(now, &stored);
+                self.adopt(now, write, &stored);
+            }
+            Some(write) => {
+                self.doubtful.push(write);
+                self.absorb(now, stored);
+            }
+            None => self.absorb(now, stored),
+        }
+    }
+
+    /// What kube-leader-election is shown of the version that was just absorbed.
+    pub(super) fn shown(&self, now: BootTime) -> Shown {
+        let Some(sighting) = &self.sighting else { return Shown::Absent };
+        let own = self.is_own(&sighting.lease) && sighting.lease.is_held_by(&self.who.me);
+        if self.other_provisioner().is_some() {
+            Shown::Held
+        } else if own && (self.term.is_some() || self.stepping_down) {
+            Shown::Mine
+        } else if own || now >= sighting.free_at {
+            // Our own lapsed lease that nobody has touched: free at once, but a new transition and epoch.
+            Shown::Free
+        } else {
+            Shown::Held
+        }
+    }
+
+    pub(super) fn end(&mut self, ending: Ending) {
+        if self.term.take().is_some() {
+            self.ending = Some(ending);
+        }
+    }
+
+    #[cfg(test)]
+    fn runs_out_by_the_wall_clock(&self, stored: &Stored) -> BootTime {
+        use std::time::Duration;
+        let renewed = stored.renewed.map_or(0, |stamp| stamp.0) - self.who.wall_ahead;
+        BootTime::from_boot(Duration::from_micros(u64::try_from(renewed).unwrap_or(0))) + stored.duration
+    }
+}
+
+impl Fate {
+    /// The fate of a write whose answer has this HTTP status, when the answer is not a Lease.
+    pub(crate) const fn of_status(status: u16) -> Self {
+        match status {
+            // 409 also answers a write that was applied and then sent again by something in between.
+            409 | 408 => Self::Unknown,
+            400..=499 => Self::Refused,
+            _ => Self::Unknown,
+        }
+    }
+}
