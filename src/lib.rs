@@ -12,6 +12,7 @@
 
 pub mod actors;
 pub mod cli;
+pub mod backends;
 pub mod clock;
 pub mod cluster;
 pub mod lease;

@@ -1,0 +1,495 @@
+//! The directory backend on a real file system: what it makes, adopts, keeps and removes, what it
+//! refuses, and what it leaves after a stop at any point.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use cap_std::fs::Dir;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::provisioner::ReclaimPolicy;
+
+const NAME: &str = "pvc-8f14e45f";
+
+/// A backend over a base of its own, in a directory that also holds things it must never touch.
+struct Place {
+    outer: TempDir,
+    backend: DirectoryBackend,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut DirectoryConfig)) -> Self {
+        let outer = TempDir::new().unwrap();
+        let base = outer.path().join("base");
+        fs::create_dir(&base).unwrap();
+        fs::create_dir(outer.path().join("outside")).unwrap();
+        fs::write(outer.path().join("outside/treasure"), "gold").unwrap();
+        let path = base.to_str().unwrap().to_owned();
+        let mut config = DirectoryConfig { path, mode: "0777".into(), uid: None, gid: None };
+        change(&mut config);
+        Self { outer, backend: DirectoryBackend::new(config).unwrap() }
+    }
+
+    fn base(&self, below: &str) -> PathBuf {
+        self.outer.path().join("base").join(below)
+    }
+
+    fn state(&self, below: &str) -> PathBuf {
+        self.base(".kube-provisioner").join(below)
+    }
+
+    fn outside(&self) -> PathBuf {
+        self.outer.path().join("outside")
+    }
+
+    async fn provision(&self) -> Result<PersistentVolume, ProvisionError> {
+        self.backend.provision(options(NAME)).await
+    }
+
+    /// Nothing outside the base was created, changed or removed.
+    fn assert_outside_untouched(&self) {
+        assert_eq!(fs::read_to_string(self.outside().join("treasure")).unwrap(), "gold");
+        assert_eq!(fs::read_dir(self.outside()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(self.outer.path()).unwrap().count(), 2);
+    }
+
+    /// No volume, no record, nothing half-made.
+    fn assert_empty(&self) {
+        let mut entries = vec![];
+        for place in [
+            self.base(""),
+            self.state("markers"),
+            self.state("kept"),
+            self.state("staging"),
+            self.state("deleting"),
+        ] {
+            entries.extend(fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        assert_eq!(entries, [self.base(".kube-provisioner")]);
+    }
+}
+
+fn options(name: &str) -> VolumeOptions {
+    let requests = BTreeMap::from([("storage".to_owned(), Quantity("1Gi".into()))]);
+    let spec = PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteMany".into()]),
+        resources: Some(VolumeResourceRequirements { requests: Some(requests), ..Default::default() }),
+        ..Default::default()
+    };
+    let mut claim = PersistentVolumeClaim { spec: Some(spec), ..Default::default() };
+    claim.metadata.namespace = Some("team".into());
+    claim.metadata.name = Some("data".into());
+    claim.metadata.uid = Some("8f14e45f".into());
+    claim.metadata.resource_version = Some("42".into());
+    VolumeOptions {
+        persistent_volume_reclaim_policy: ReclaimPolicy::Delete,
+        pv_name: name.into(),
+        pvc: Arc::new(claim),
+        parameters: BTreeMap::new(),
+        storage_class: Arc::default(),
+        mount_options: vec![],
+        selected_node: None,
+        call: call("cluster/example.com/dir"),
+    }
+}
+
+fn call(installation: &str) -> Call {
+    Call {
+        provisioner: "example.com/dir".into(),
+        installation: installation.into(),
+        epoch: 7,
+        deadline: SystemTime::now() + Duration::from_secs(60),
+        traceparent: None,
+    }
+}
+
+fn at(mut volume: PersistentVolume, path: &str) -> PersistentVolume {
+    volume.spec.as_mut().unwrap().host_path.as_mut().unwrap().path = path.into();
+    volume
+}
+
+fn ambient(path: PathBuf) -> Dir {
+    Dir::open_ambient_dir(path, cap_std::ambient_authority()).unwrap()
+}
+
+fn mode_of(path: PathBuf) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn a_volume_is_a_directory_that_any_pod_can_write_and_a_pv_that_names_it() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    let spec = volume.spec.unwrap();
+    let source = spec.host_path.unwrap();
+    assert_eq!(PathBuf::from(source.path), place.base(NAME));
+    assert_eq!(source.type_.as_deref(), Some("Directory"));
+    assert_eq!(spec.capacity.unwrap()["storage"].0, "1Gi");
+    assert_eq!(spec.access_modes.unwrap(), ["ReadWriteMany"]);
+    assert_eq!(spec.node_affinity, None);
+    assert_eq!(mode_of(place.base(NAME)), 0o777);
+    assert_eq!(fs::read_dir(place.base(NAME)).unwrap().count(), 0, "a volume must be born empty");
+}
+
+#[tokio::test]
+async fn the_marker_tells_whose_the_volume_is() {
+    let place = Place::new();
+    place.provision().await.unwrap();
+    let text = fs::read_to_string(place.state("markers").join(NAME)).unwrap();
+    let marker: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let expected = serde_json::json!({
+        "installation": "cluster/example.com/dir",
+        "claim": {"namespace": "team", "name": "data", "uid": "8f14e45f", "resourceVersion": "42"},
+        "reclaimPolicy": "Delete",
+    });
+    assert_eq!(marker, expected);
+}
+
+#[tokio::test]
+async fn provisioning_again_adopts_what_is_there_with_its_data_and_its_permissions() {
+    let place = Place::new();
+    let first = place.provision().await.unwrap();
+    fs::write(place.base(NAME).join("data"), "precious").unwrap();
+    fs::set_permissions(place.base(NAME), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(place.provision().await.unwrap(), first);
+    assert_eq!(fs::read_to_string(place.base(NAME).join("data")).unwrap(), "precious");
+    assert_eq!(mode_of(place.base(NAME)), 0o700);
+}
+
+#[tokio::test]
+async fn a_directory_from_before_there_were_markers_is_adopted_and_marked() {
+    let place = Place::new();
+    fs::create_dir(place.base(NAME)).unwrap();
+    fs::write(place.base(NAME).join("data"), "precious").unwrap();
+    place.provision().await.unwrap();
+    assert_eq!(fs::read_to_string(place.base(NAME).join("data")).unwrap(), "precious");
+    assert!(place.state("markers").join(NAME).exists());
+}
+
+#[tokio::test]
+async fn mode_and_owner_are_as_configured_whatever_the_umask_and_setgid_stays() {
+    let base = Place::new();
+    let own = fs::metadata(base.base("")).unwrap();
+    let place = Place::with(|config| {
+        config.mode = "0766".into();
+        (config.uid, config.gid) = (Some(own.uid()), Some(own.gid()));
+    });
+    fs::set_permissions(place.base(""), fs::Permissions::from_mode(0o2755)).unwrap();
+    place.provision().await.unwrap();
+    assert_eq!(mode_of(place.base(NAME)), 0o2766);
+    let made = fs::metadata(place.base(NAME)).unwrap();
+    assert_eq!((made.uid(), made.gid()), (own.uid(), own.gid()));
+}
+
+#[test]
+fn a_chmod_that_fails_is_an_error() {
+    // The kernel lets nobody change the modes of these.
+    let stubborn = tree::open_child(&ambient("/proc/self".into()), "task").unwrap();
+    let access = config::Access { mode: 0o777, uid: None, gid: None };
+    assert_eq!(make::give(&stubborn, access).unwrap_err().0, "setting its mode");
+}
+
+#[tokio::test]
+async fn deleting_removes_the_tree_and_every_record_and_does_so_again() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    fs::create_dir_all(place.base(NAME).join("a/b/c")).unwrap();
+    fs::write(place.base(NAME).join("a/b/c/file"), "x").unwrap();
+    place.backend.keep(&volume, &call("cluster/example.com/dir")).await.unwrap();
+    for _ in 0..2 {
+        place.backend.delete_with(&volume, &call("cluster/example.com/dir")).await.unwrap();
+        place.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn an_orphan_is_deleted_by_its_name_alone() {
+    let place = Place::new();
+    let mut volume = place.provision().await.unwrap();
+    volume.spec = None;
+    place.backend.delete(&volume).await.unwrap();
+    place.assert_empty();
+}
+
+#[tokio::test]
+async fn links_in_a_volume_are_removed_and_never_followed() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    fs::create_dir(place.base("neighbour")).unwrap();
+    fs::write(place.base("neighbour/file"), "x").unwrap();
+    fs::create_dir(place.base(NAME).join("deep")).unwrap();
+    for (number, target) in
+        [place.outside(), place.base("neighbour"), "../../outside".into(), "..".into()].iter().enumerate()
+    {
+        symlink(target, place.base(NAME).join(format!("link{number}"))).unwrap();
+        symlink(target, place.base(NAME).join(format!("deep/link{number}"))).unwrap();
+    }
+    place.backend.delete(&volume).await.unwrap();
+    assert!(place.base("neighbour/file").exists());
+    place.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn a_tree_deeper_than_any_stack_or_path_is_removed() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    let mut dir = ambient(place.base(NAME));
+    for _ in 0..3_000 {
+        dir.create_dir("deeper").unwrap();
+        dir.write("file", "x").unwrap();
+        dir = dir.open_dir("deeper").unwrap();
+    }
+    drop(dir);
+    place.backend.delete(&volume).await.unwrap();
+    place.assert_empty();
+}
+
+#[tokio::test]
+async fn hostile_names_are_refused_and_touch_nothing() {
+    let place = Place::new();
+    for hostile in
+        ["", ".", "..", "../outside", "/etc", "a/b", "a\0b", ".kube-provisioner", "../outside/treasure"]
+    {
+        let error = place.backend.provision(options(hostile)).await.unwrap_err();
+        assert!(matches!(error, ProvisionError::Infeasible(_)), "{hostile:?}: {error:?}");
+        let mut volume = PersistentVolume::default();
+        volume.metadata.name = Some(hostile.into());
+        let error = place.backend.delete(&volume).await.unwrap_err();
+        assert!(error.to_string().contains("refused"), "{hostile:?}: {error}");
+    }
+    assert_eq!(fs::read_dir(place.base("")).unwrap().count(), 0);
+    place.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn a_forged_volume_whose_path_is_not_its_own_is_refused_and_touches_nothing() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    let base = place.base("").to_str().unwrap().trim_end_matches('/').to_owned();
+    let outside = place.outside().to_str().unwrap().to_owned();
+    let forged = [
+        outside.clone(),
+        format!("{base}/../outside"),
+        format!("{base}/{NAME}/"),
+        format!("{base}/{NAME}/../../outside"),
+        format!("{base}//{NAME}"),
+        format!("{base}/other"),
+        base.clone(),
+        String::new(),
+        "/".into(),
+    ];
+    for path in forged {
+        let volume = at(volume.clone(), &path);
+        let error = place.backend.delete(&volume).await.unwrap_err();
+        assert!(matches!(&error, DeleteError::Failed(_)), "{path}: {error:?}");
+        assert!(error.to_string().contains("nothing was touched"), "{path}: {error}");
+        place.backend.keep(&volume, &call("cluster/example.com/dir")).await.unwrap();
+    }
+    let mut other_kind = volume.clone();
+    other_kind.spec.as_mut().unwrap().host_path = None;
+    place.backend.delete(&other_kind).await.unwrap_err();
+    assert!(place.base(NAME).exists() && !place.state("kept").join(NAME).exists());
+    place.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn a_link_or_file_in_a_volumes_place_is_neither_adopted_nor_removed() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    place.backend.delete(&volume).await.unwrap();
+    symlink(place.outside(), place.base(NAME)).unwrap();
+    let error = place.provision().await.unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::Finished(_)) && error.to_string().contains("not a directory"),
+        "{error:?}"
+    );
+    place.backend.delete(&volume).await.unwrap_err();
+    assert!(fs::symlink_metadata(place.base(NAME)).unwrap().is_symlink());
+    place.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn what_another_installation_made_is_neither_adopted_nor_removed() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    let mut foreign = options(NAME);
+    foreign.call = call("other/example.com/dir");
+    let error = place.backend.provision(foreign).await.unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::Finished(_)) && error.to_string().contains("installation"),
+        "{error:?}"
+    );
+    let error = place.backend.delete_with(&volume, &call("other/example.com/dir")).await.unwrap_err();
+    assert!(error.to_string().contains("cluster/example.com/dir"), "{error}");
+    assert!(place.base(NAME).exists());
+}
+
+#[tokio::test]
+async fn a_class_that_asks_for_what_a_directory_cannot_do_is_infeasible() {
+    let place = Place::new();
+    let mut with_parameter = options(NAME);
+    with_parameter.parameters.insert("archiveOnDelete".into(), "true".into());
+    let mut with_mount = options(NAME);
+    with_mount.mount_options.push("ro".into());
+    for (options, why) in [(with_parameter, "archiveOnDelete"), (with_mount, "mountOptions")] {
+        let error = place.backend.provision(options).await.unwrap_err();
+        assert!(
+            matches!(&error, ProvisionError::Infeasible(_)) && error.to_string().contains(why),
+            "{error:?}"
+        );
+    }
+    assert_eq!(fs::read_dir(place.base("")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_base_that_is_gone_is_not_made_and_says_nothing_about_its_volumes() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    fs::rename(place.base(""), place.outer.path().join("unmounted")).unwrap();
+    assert!(matches!(place.provision().await, Err(ProvisionError::NoChange(_))));
+    assert!(matches!(place.backend.delete(&volume).await, Err(DeleteError::Failed(_))));
+    assert!(!place.base("").exists());
+}
+
+/// A stop at each point of provisioning, as the names that it leaves.
+#[tokio::test]
+async fn after_a_stop_anywhere_in_provisioning_both_calls_finish_the_work() {
+    let mark = r#"{"installation":"cluster/example.com/dir","claim":{"namespace":"team","name":"data","uid":"8f14e45f","resourceVersion":"42"},"reclaimPolicy":"Delete"}"#;
+    let stops: [&[&str]; 6] = [
+        &["staging/mark.3.pvc-8f14e45f"],
+        &["staging/mark.3.pvc-8f14e45f", "staging/dir.3.pvc-8f14e45f/"],
+        &["staging/mark.7.pvc-8f14e45f", "staging/dir.7.pvc-8f14e45f/"],
+        &["markers/pvc-8f14e45f", "staging/dir.3.pvc-8f14e45f/"],
+        &["markers/pvc-8f14e45f"],
+        &["markers/pvc-8f14e45f", "../pvc-8f14e45f/"],
+    ];
+    for stop in stops {
+        for provision_first in [true, false] {
+            let place = Place::new();
+            Base::open(place.base("").to_str().unwrap()).unwrap();
+            for left in stop {
+                match left.strip_suffix('/') {
+                    Some(dir) => fs::create_dir(place.state(dir)).unwrap(),
+                    None => fs::write(place.state(left), mark).unwrap(),
+                }
+            }
+            let mut volume = PersistentVolume::default();
+            volume.metadata.name = Some(NAME.into());
+            if provision_first {
+                volume = place.provision().await.unwrap();
+                assert!(place.base(NAME).exists() && place.state("markers").join(NAME).exists(), "{stop:?}");
+            }
+            place.backend.delete(&volume).await.unwrap();
+            place.assert_empty();
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_stop_anywhere_in_deleting_both_calls_finish_the_work() {
+    for provision_first in [true, false] {
+        let place = Place::new();
+        let volume = place.provision().await.unwrap();
+        fs::create_dir_all(place.base(NAME).join("old/.lifted-0/data")).unwrap();
+        fs::rename(place.base(NAME), place.state("deleting").join(NAME)).unwrap();
+        // Also stopped after lifting something up.
+        fs::create_dir_all(place.state("deleting").join(NAME).join(".lifted-0/more")).unwrap();
+        if provision_first {
+            place.provision().await.unwrap();
+            assert_eq!(
+                fs::read_dir(place.base(NAME)).unwrap().count(),
+                0,
+                "data of a deleted volume came back"
+            );
+        }
+        place.backend.delete(&volume).await.unwrap();
+        place.assert_empty();
+    }
+}
+
+#[test]
+fn a_failure_before_the_volume_is_seen_leaves_nothing() {
+    let place = Place::new();
+    let base = Base::open(place.base("").to_str().unwrap()).unwrap();
+    let plan = plan();
+    plan.stage(&base, Entry::Missing, &Wanted::default()).unwrap();
+    assert_eq!(fs::read_dir(place.state("staging")).unwrap().count(), 2);
+    let error = plan.undo(&base, plan.failed("setting its mode", std::io::Error::other("no")));
+    assert!(matches!(error, MakeError::Nothing(_)), "{error:?}");
+    place.assert_empty();
+}
+
+#[test]
+fn a_failure_that_cannot_be_taken_back_leaves_the_outcome_unknown() {
+    let place = Place::new();
+    let base = Base::open(place.base("").to_str().unwrap()).unwrap();
+    // A file where the directory is made: opening it fails, and so does removing it as a directory.
+    fs::write(place.state("staging/dir.7.pvc-8f14e45f"), "").unwrap();
+    let error = plan().carry_out(&base, &Wanted::default()).unwrap_err();
+    assert!(matches!(error, MakeError::Unknown { .. }), "{error:?}");
+}
+
+fn plan() -> Plan {
+    Plan {
+        name: VolumeName::parse(NAME).unwrap(),
+        epoch: 7,
+        access: config::Access { mode: 0o777, uid: None, gid: None },
+        marker: Marker::of(&options(NAME)),
+    }
+}
+
+/// Provisioning and deleting of one name side by side, as an earlier leader's process could do it: the
+/// file system decides, and there is never a volume that no marker tells of.
+#[test]
+fn a_deletion_beside_a_straggling_provision_leaves_a_marked_volume_or_nothing() {
+    let place = Place::new();
+    let path = place.base("").to_str().unwrap().to_owned();
+    let work = |epoch: u64, deletes: bool| {
+        let path = path.clone();
+        std::thread::spawn(move || {
+            for _ in 0..200 {
+                let base = Base::open(&path).unwrap();
+                let plan = Plan { epoch, ..plan() };
+                // Losing a race is an error of that call, and it is repeated.
+                if deletes {
+                    let _ = remove::remove(&base, &plan.name, &Wanted::default());
+                } else {
+                    let _ = plan.carry_out(&base, &Wanted::default());
+                }
+            }
+        })
+    };
+    let threads = [work(1, false), work(2, false), work(3, true), work(4, true)];
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(!place.base(NAME).exists() || place.state("markers").join(NAME).exists());
+    let base = Base::open(&path).unwrap();
+    remove::remove(&base, &plan().name, &Wanted::default()).unwrap();
+    place.assert_empty();
+    place.assert_outside_untouched();
+}
+
+#[tokio::test]
+async fn keeping_is_recorded_only_for_what_is_there() {
+    let place = Place::new();
+    let volume = place.provision().await.unwrap();
+    place.backend.keep(&volume, &call("cluster/example.com/dir")).await.unwrap();
+    assert!(place.state("kept").join(NAME).exists());
+    place.backend.delete(&volume).await.unwrap();
+    place.backend.keep(&volume, &call("cluster/example.com/dir")).await.unwrap();
+    place.assert_empty();
+}

@@ -1,0 +1,229 @@
+//! The exec backend: a program in any language makes and removes the volumes, started once per call.
+//!
+//! The protocol is in [`protocol`] and `docs/reference/exec.md`; running the program in [`process`]; what
+//! its end means in [`verdict`]. This file maps that to the contract.
+
+use std::{
+    process::Stdio,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use tokio::{process::Command, sync::OnceCell};
+
+use self::{
+    process::{End, Run},
+    protocol::{Answer, Made, Operation, Options, Outcome, Request, Subject, bare_call},
+    verdict::{Unknown, judge},
+};
+use super::BackendError;
+use crate::provisioner::{
+    Call, Capabilities, Cause, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
+    async_trait,
+};
+
+mod config;
+mod log;
+mod process;
+mod protocol;
+mod quantity;
+#[cfg(test)]
+mod tests;
+mod verdict;
+mod volume;
+
+pub use config::ExecConfig;
+
+/// How long the program may take to tell what it can do.
+const CAPABILITIES_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a deletion may take that comes without a deadline.
+const BARE_DELETE_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+/// Asks a program, once per call. Dropping a call kills the program and every process of its group.
+#[derive(Debug)]
+pub struct ExecBackend {
+    config: ExecConfig,
+    /// What the program said of itself, asked once.
+    abilities: OnceCell<Abilities>,
+}
+
+/// What the program can do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Abilities {
+    capabilities: Capabilities,
+    keep: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    /// The program did not run, so nothing has changed.
+    #[error("{0}")]
+    NotStarted(String),
+    /// It ran, and what it did is unknown.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+}
+
+impl ExecBackend {
+    /// A backend with these settings. Whether the program is there is seen at each call.
+    ///
+    /// # Errors
+    /// [`BackendError`] names the setting that can't work.
+    pub fn new(config: ExecConfig) -> Result<Self, BackendError> {
+        config.check()?;
+        Ok(Self { config, abilities: OnceCell::new() })
+    }
+
+    /// Runs the program for one operation and gives its answer.
+    async fn ask(&self, operation: Operation, call: &Call, subject: Subject<'_>) -> Result<Answer, NoAnswer> {
+        let not_started = |why: String| NoAnswer::NotStarted(why);
+        let request = serde_json::to_vec(&Request::new(operation, call, subject))
+            .map_err(|error| not_started(format!("the request could not be written: {error}")))?;
+        let limit = call.deadline.duration_since(SystemTime::now());
+        let limit =
+            limit.map_err(|_| not_started("the deadline had passed before the program started".into()))?;
+        let run = process::run(&mut self.command(operation, call), &request, limit).await;
+        let run = run.map_err(|error| not_started(self.cannot_start(&error)))?;
+        tell(operation, &run);
+        Ok(judge(operation, &run)?)
+    }
+
+    fn command(&self, operation: Operation, call: &Call) -> Command {
+        let mut words = self.config.command.iter();
+        let mut command = Command::new(words.next().map_or("", String::as_str));
+        command.args(words).arg(operation.as_str()).current_dir(&self.config.working_directory);
+        command.env_clear();
+        let passed = self.config.pass_env.iter();
+        command.envs(passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value))));
+        command.envs(&self.config.env);
+        command.envs(call.traceparent.iter().map(|value| ("TRACEPARENT", value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn cannot_start(&self, error: &std::io::Error) -> String {
+        let program = self.config.command.first().map_or("", String::as_str);
+        format!("program {program} can't be started in {}: {error}", self.config.working_directory)
+    }
+
+    async fn abilities(&self) -> Abilities {
+        *self.abilities.get_or_init(|| self.ask_abilities()).await
+    }
+
+    async fn ask_abilities(&self) -> Abilities {
+        let call = bare_call(CAPABILITIES_LIMIT);
+        match self.ask(Operation::Capabilities, &call, Subject::Program {}).await {
+            Ok(answer) if answer.outcome == Outcome::Done => Abilities::from(&answer),
+            other => {
+                let reason = other.map_or_else(|error| error.to_string(), |a| a.message.unwrap_or_default());
+                tracing::info!(
+                    reason,
+                    "the program did not tell its capabilities: provision and delete are assumed"
+                );
+                Abilities::default()
+            }
+        }
+    }
+
+    async fn ask_delete(&self, volume: &PersistentVolume, call: &Call) -> Result<(), DeleteError> {
+        let subject = Subject::Volume(Made::of(volume));
+        let answer = self.ask(Operation::Delete, call, subject).await.map_err(DeleteError::failed)?;
+        let message = answer.message.unwrap_or_default();
+        match answer.outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Ignored => Err(IgnoredError::new(message).into()),
+            Outcome::InUse => Err(DeleteError::InUse(message.into())),
+            Outcome::Failed => Err(DeleteError::failed(message)),
+            odd => Err(DeleteError::failed(misfit(Operation::Delete, odd))),
+        }
+    }
+}
+
+#[async_trait]
+impl Provisioner for ExecBackend {
+    async fn provision(&self, options: VolumeOptions) -> Result<PersistentVolume, ProvisionError> {
+        let subject = Subject::Options(Box::new(Options::of(&options)));
+        let answer = self.ask(Operation::Provision, &options.call, subject).await?;
+        let message: Cause = answer.message.unwrap_or_default().into();
+        match answer.outcome {
+            Outcome::Done => {
+                let made = answer.volume.ok_or_else(|| bad_answer(&"it has no volume"))?;
+                volume::build(made, &options).map_err(|why| bad_answer(&why))
+            }
+            Outcome::Background => Err(ProvisionError::Background(message)),
+            Outcome::NoChange => Err(ProvisionError::NoChange(message)),
+            Outcome::Reschedule => Err(ProvisionError::Reschedule(message)),
+            Outcome::Infeasible => Err(ProvisionError::Infeasible(message)),
+            Outcome::Ignored => Err(IgnoredError::new(message.to_string()).into()),
+            Outcome::Failed => Err(ProvisionError::Finished(message)),
+            odd @ Outcome::InUse => Err(ProvisionError::background(misfit(Operation::Provision, odd))),
+        }
+    }
+
+    async fn delete(&self, volume: &PersistentVolume) -> Result<(), DeleteError> {
+        self.ask_delete(volume, &bare_call(BARE_DELETE_LIMIT)).await
+    }
+
+    async fn delete_with(&self, volume: &PersistentVolume, call: &Call) -> Result<(), DeleteError> {
+        self.ask_delete(volume, call).await
+    }
+
+    async fn keep(&self, volume: &PersistentVolume, call: &Call) -> Result<(), Cause> {
+        if !self.abilities().await.keep {
+            return Ok(());
+        }
+        let answer = self.ask(Operation::Keep, call, Subject::Volume(Made::of(volume))).await?;
+        match answer.outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Failed => Err(answer.message.unwrap_or_default().into()),
+            odd => Err(misfit(Operation::Keep, odd)),
+        }
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        self.abilities().await.capabilities
+    }
+}
+
+impl From<NoAnswer> for ProvisionError {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::NotStarted(_) => Self::NoChange(error.into()),
+            NoAnswer::Unknown(_) => Self::Background(error.into()),
+        }
+    }
+}
+
+impl From<&Answer> for Abilities {
+    fn from(answer: &Answer) -> Self {
+        let Answer { block, topology, selector, .. } = *answer;
+        Self {
+            capabilities: Capabilities { block, topology, selector, data_source: false },
+            keep: answer.operations.iter().any(|known| known == Operation::Keep.as_str()),
+        }
+    }
+}
+
+/// The program says it made something, and we can't tell what: it is asked again.
+fn bad_answer(why: &dyn std::fmt::Display) -> ProvisionError {
+    ProvisionError::background(log::plain(&format!("the program's answer can't become a volume: {why}")))
+}
+
+fn misfit(operation: Operation, outcome: Outcome) -> Cause {
+    format!("the program answered {outcome:?}, which is no outcome of {}", operation.as_str()).into()
+}
+
+/// The last lines of the program's log, in ours.
+fn tell(operation: Operation, run: &Run) {
+    let operation = operation.as_str();
+    let well = matches!(run.end, End::Exited(status) if status.success());
+    for line in run.log.last_lines() {
+        if well {
+            tracing::info!(operation, "program: {line}");
+        } else {
+            tracing::warn!(operation, "program: {line}");
+        }
+    }
+}
