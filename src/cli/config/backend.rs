@@ -3,19 +3,43 @@
 //! What the section may hold is the backend's business (`backends`); here are only its outer shape and the
 //! few options that have flags.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use super::{
     ConfigError, Source, Sourced, Text,
     table::{self, OPTIONS, OptionSpec, Scope, Shape},
+    values,
 };
 
 /// A backend section as it was written, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) value: Value,
     pub(super) source: Source,
 }
+
+impl Section {
+    /// The section with every value of a program's environment hidden: those may be secrets.
+    pub(super) fn shown(&self) -> Value {
+        let mut shown = self.value.clone();
+        let environment = shown.pointer_mut("/exec/env").and_then(Value::as_object_mut);
+        for value in environment.into_iter().flat_map(Map::values_mut) {
+            *value = Value::from(HIDDEN);
+        }
+        shown
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.shown(), self.source)
+    }
+}
+
+/// What stands in place of what is not shown.
+const HIDDEN: &str = "(hidden)";
 
 /// Lays the backend options that `given` finds in flags and environment over the file's section.
 ///
@@ -100,7 +124,10 @@ fn json(spec: &OptionSpec, value: &Sourced) -> Result<Value, ConfigError> {
             .map_err(|_| ConfigError::value(spec, value, format!("must be {}", spec.allowed))),
         (Text::One(text), _) => Ok(Value::from(text.clone())),
         (Text::Many(pairs), Shape::Map) => {
-            let pairs = super::values::pairs(pairs).map_err(|rule| ConfigError::value(spec, value, rule))?;
+            let pairs = values::pairs(pairs).map_err(|rule| {
+                let hidden = Sourced { text: Text::One(HIDDEN.into()), source: value.source.clone() };
+                ConfigError::value(spec, &hidden, rule)
+            })?;
             Ok(pairs.into_iter().map(|(name, text)| (name, Value::from(text))).collect())
         }
         (Text::Many(texts), _) => Ok(Value::from(texts.clone())),

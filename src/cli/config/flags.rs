@@ -42,12 +42,13 @@ fn argument(spec: &'static OptionSpec) -> Arg {
         // The arguments of a program may well begin with a dash.
         .allow_hyphen_values(spec.id == "exec_command")
         .help_heading(heading(spec.scope))
+        .next_line_help(true)
         .help(format!(
-            "{} Allowed: {} [env: {}] [default: {}]",
+            "{}\n[allowed: {}] [default: {}] [env: {}]",
             spec.meaning,
             spec.allowed,
-            spec.environment(),
-            spec.default_text()
+            spec.default_text(),
+            spec.environment()
         ))
 }
 

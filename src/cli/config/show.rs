@@ -1,4 +1,5 @@
-//! The merged configuration as a file: valid YAML that says beside each value where it comes from.
+//! The merged configuration as a file: valid YAML that says beside each value where it comes from. Only the
+//! environment of a program is not shown.
 
 use std::fmt::Write as _;
 
@@ -24,7 +25,7 @@ impl Merged {
 fn entry(provisioner: &MergedProvisioner) -> String {
     let options = render(&provisioner.values, "    ", entry_key);
     let backend = &provisioner.backend;
-    format!("  -\n{options}    backend: {} # {}\n", backend.value, backend.source)
+    format!("  -\n{options}    backend: {} # {}\n", backend.shown(), backend.source)
 }
 
 fn render(values: &Values, indent: &str, key: fn(&'static OptionSpec) -> &'static str) -> String {

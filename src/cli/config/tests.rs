@@ -112,6 +112,8 @@ const SAMPLES: &[(&str, &str, Option<&str>)] = &[
     ("directory_gid", "1000", Some("us")),
     ("exec_command", "/bin/true", None),
     ("exec_env", "HOME=/", Some("HOME")),
+    ("exec_pass_env", "PATH", None),
+    ("exec_working_directory", "/srv", None),
 ];
 
 fn spec(id: &str) -> &'static OptionSpec {
@@ -347,8 +349,44 @@ fn what_check_prints_means_the_same_when_it_is_read() {
 }
 
 #[test]
+fn the_environment_of_a_program_may_hold_secrets_and_is_never_shown() {
+    let file = "provisionerName: a\nbackend: {exec: {command: [/bin/a], env: {TOKEN: hunter2}}}\n";
+    let given = Given::file(file).variable("KUBE_PROVISIONER_EXEC_ENV", "KEY=hunter2");
+    let merged = given.merge().unwrap();
+    let shown = [merged.to_yaml(), format!("{merged:?}"), format!("{:?}", given.accepted())].concat();
+    assert!(shown.contains("KEY") && !shown.contains("hunter2"), "{shown}");
+    let wrong = Given::file(file).variable("KUBE_PROVISIONER_EXEC_ENV", "hunter2").refused();
+    assert!(wrong.contains("EXEC_ENV") && !wrong.contains("hunter2"), "{wrong}");
+}
+
+#[test]
 fn keys_in_an_entry_differ_only_where_they_are_short() {
     let differing: Vec<_> =
         OPTIONS.iter().filter(|spec| entry_key(spec) != spec.key).map(|spec| spec.id).collect();
     assert_eq!(differing, ["provisioner_name", "additional_provisioner_names"]);
+}
+
+#[test]
+fn the_configuration_that_is_deployed_is_valid_and_fits_the_manifests_around_it() {
+    let deployed = |name: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let settings = Given::file(&deployed("config.yaml")).accepted();
+    let provisioner = &settings.provisioners[0];
+    let class: Value = serde_saphyr::from_str(&deployed("storage-class.yaml")).unwrap();
+    assert_eq!(class["provisioner"], json!(provisioner.controller.provisioner_name));
+    let rbac: Vec<Value> = serde_saphyr::from_multiple(&deployed("rbac.yaml")).unwrap();
+    let role = rbac.iter().find(|object| object["kind"] == "Role").unwrap();
+    let lease = provisioner.leader_election.name_for(&provisioner.controller);
+    assert_eq!(role["rules"][0]["resourceNames"], json!([lease]));
+    let base: Value = provisioner.backend.read().unwrap();
+    let deployment: Value = serde_saphyr::from_str(&deployed("deployment.yaml")).unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    let path = &base["directory"]["path"];
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == *path));
+    assert!(pod["volumes"].as_array().unwrap().iter().any(|volume| volume["hostPath"]["path"] == *path));
+    let port = pod["containers"][0]["ports"][0]["containerPort"].as_u64();
+    assert_eq!(port, Some(settings.http_address.port().into()));
 }

@@ -83,7 +83,7 @@ pub(super) fn pairs(texts: &[String]) -> Parsed<BTreeMap<String, String>> {
 fn pair(text: &str) -> Parsed<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("must be of the form key=value; {text:?} is not")),
+        _ => Err("must be of the form key=value".into()),
     }
 }
 
