@@ -13,7 +13,12 @@
 )]
 
 pub mod binaries;
+pub mod cluster;
 pub mod control_plane;
 pub mod http;
+pub mod manifests;
+pub mod ports;
 pub mod process;
+pub mod product;
+pub mod replica;
 pub mod wait;

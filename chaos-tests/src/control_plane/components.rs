@@ -14,9 +14,8 @@ use super::{
     Jaeger, Options,
     certificates::{Authority, Identity},
     kubeconfig::{self, Credentials},
-    ports::Port,
 };
-use crate::{binaries::Program, process::Launch};
+use crate::{binaries::Program, ports::Port, process::Launch};
 
 /// Everything that is decided before the first program starts.
 pub(super) struct Plan {
@@ -224,7 +223,11 @@ fn jaeger_config(otlp: u16, query: u16, grpc: u16) -> Value {
         },
         "extensions": {
             "jaeger_storage": { "backends": { "memory": { "memory": { "max_traces": 100_000 } } } },
-            "jaeger_query": { "storage": { "traces": "memory" }, "http": loopback(query), "grpc": loopback(grpc) },
+            "jaeger_query": {
+                "storage": { "traces": "memory" },
+                // Its own traces would go to the default port of OTLP, whoever listens there.
+                "enable_tracing": false,
+                "http": loopback(query), "grpc": loopback(grpc) },
         },
         "receivers": { "otlp": { "protocols": { "http": loopback(otlp) } } },
         "exporters": { "jaeger_storage_exporter": { "trace_storage": "memory" } },

@@ -6,7 +6,7 @@ mod certificates;
 mod components;
 mod directory;
 pub(crate) mod kubeconfig;
-mod ports;
+
 mod ready;
 
 use std::{
@@ -25,6 +25,7 @@ use rustix::process::Signal;
 use self::{components::Plan, directory::Directory};
 use crate::{
     binaries::{self, Program},
+    ports::Port,
     process::{Launch, Process},
 };
 
@@ -84,7 +85,7 @@ pub struct ControlPlane {
     kubeconfig: PathBuf,
     audit_log: Option<PathBuf>,
     jaeger: Option<Jaeger>,
-    _ports: Vec<ports::Port>,
+    _ports: Vec<Port>,
     /// The last field: it goes when nothing uses it any more.
     directory: Directory,
 }

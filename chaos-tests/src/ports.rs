@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 200;
 
 /// A port that is ours as long as this value lives.
 #[derive(Debug)]
-pub(super) struct Port {
+pub struct Port {
     number: u16,
     /// A name that only one process on the machine can hold, and that vanishes with its holder: other control
     /// planes see the port as taken even while nothing listens on it.
@@ -28,7 +28,10 @@ pub(super) struct Port {
 
 impl Port {
     /// Finds and claims a free port.
-    pub(super) fn claim() -> Result<Self> {
+    ///
+    /// # Errors
+    /// If no free port is found.
+    pub fn claim() -> Result<Self> {
         for _ in 0..ATTEMPTS {
             if let Some(port) = candidate().and_then(Self::try_claim) {
                 return Ok(port);
@@ -37,7 +40,9 @@ impl Port {
         bail!("no free port between {} and {} on 127.0.0.1", RANGE.start, RANGE.end)
     }
 
-    pub(super) const fn number(&self) -> u16 {
+    /// The number of the port.
+    #[must_use]
+    pub const fn number(&self) -> u16 {
         self.number
     }
 
