@@ -1,1 +1,24 @@
-//! placeholder
+//! A real control plane on loopback for tests, demo, chaos and benchmarks, and what they share to use it.
+//!
+//! Nothing here is part of the product: the product is run as the program that users run.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::unreachable
+    )
+)]
+
+pub mod binaries;
+pub mod cluster;
+pub mod control_plane;
+pub mod http;
+pub mod manifests;
+pub mod ports;
+pub mod process;
+pub mod product;
+pub mod replica;
+pub mod wait;

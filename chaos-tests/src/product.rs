@@ -1,0 +1,99 @@
+//! The product's program, built from this checkout.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+const PROGRAM: &str = "kube-provisioner";
+
+/// How the product is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// As tests are: quick to build.
+    Dev,
+    /// As it is shipped: for the demo and for measurements.
+    Release,
+}
+
+/// Builds the product with the same Cargo as this program and returns the path of its executable. Cargo does
+/// nothing if it is up to date, and one build waits for another. Blocks.
+///
+/// # Errors
+/// If Cargo fails; its messages are on standard error.
+pub fn build(profile: Profile) -> Result<PathBuf> {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            PROGRAM,
+            "--bin",
+            PROGRAM,
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .args((profile == Profile::Release).then_some("--release"))
+        .current_dir(workspace())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    for name in inherited_from_outer_cargo(env::vars_os().map(|(name, _)| name)) {
+        cargo.env_remove(name);
+    }
+    let output = cargo.output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo build of {PROGRAM} failed ({})", output.status);
+    executable(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("cargo built no {PROGRAM}"))
+}
+
+fn workspace() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
+
+/// What Cargo sets for the programs that it runs. Build scripts look at some of these: with them, the inner Cargo
+/// would rebuild dependencies, and the next outer one rebuild them back.
+fn inherited_from_outer_cargo(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+    names.filter(move |name| prefixes.iter().any(|prefix| starts_with(name, prefix)))
+}
+
+fn starts_with(name: &OsStr, prefix: &str) -> bool {
+    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+}
+
+fn executable(messages: &str) -> Option<PathBuf> {
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    artifacts
+        .filter(|artifact| artifact.pointer("/target/name").and_then(Value::as_str) == Some(PROGRAM))
+        .find_map(|artifact| artifact.get("executable").and_then(Value::as_str).map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_the_programs_not_the_librarys() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"kube_provisioner"},"executable":null}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"kube-provisioner"},"executable":"/t/kube-provisioner"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executable(messages), Some("/t/kube-provisioner".into()));
+    }
+
+    #[test]
+    fn settings_of_the_user_stay_and_marks_of_the_outer_cargo_go() {
+        let names = ["CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "PATH"];
+        let removed: Vec<_> = inherited_from_outer_cargo(names.map(OsString::from).into_iter()).collect();
+        assert_eq!(removed, ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! The control plane is a real one: what tests rely on works, and its end leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use chaos_tests::{
+    binaries::Program,
+    cluster::{self, Scope},
+    control_plane::{ControlPlane, Options},
+    http, wait,
+};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Node, PersistentVolume, ServiceAccount},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use serde_json::json;
+use tokio::io::{Interest, unix::AsyncFd};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn object<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
+async fn a_new_namespace_gets_its_service_account() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(scope.client(), scope.namespace());
+    wait::until_exists(&accounts, "default", DEADLINE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_is_bound_to_a_volume_that_waits_for_it() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    let class = scope.create_class("static", |_| ()).await.unwrap();
+    let volume: PersistentVolume = object(json!({
+        "metadata": { "name": format!("{}-volume", scope.namespace()) },
+        "spec": {
+            "capacity": { "storage": "1Mi" },
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class.name_any(),
+            "hostPath": { "path": "/nowhere" },
+        },
+    }));
+    cluster::create(&scope.all_volumes(), &volume).await.unwrap();
+    scope.create_claim("claim", &class.name_any(), |_| ()).await.unwrap();
+    let claim = scope.wait_bound("claim", DEADLINE).await.unwrap();
+    assert_eq!(claim.spec.unwrap().volume_name, volume.metadata.name);
+}
+
+#[tokio::test]
+async fn a_wait_that_fails_shows_the_object_as_it_is() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    scope.create_claim("lonely", "no-such-class", |_| ()).await.unwrap();
+    let failure = scope.wait_bound("lonely", Duration::from_secs(1)).await.unwrap_err().to_string();
+    assert!(failure.contains("lonely") && failure.contains("\"phase\":\"Pending\""), "{failure}");
+}
+
+#[tokio::test]
+async fn a_deleted_claim_is_gone() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    scope.create_claim("claim", "no-such-class", |_| ()).await.unwrap();
+    cluster::delete(&scope.claims(), "claim").await.unwrap();
+    wait::until_gone(&scope.claims(), "claim", DEADLINE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_account_may_do_what_its_manifests_grant_and_nothing_else() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    let manifests = tempfile::tempdir().unwrap();
+    std::fs::write(manifests.path().join("rbac.yaml"), include_str!("rbac.yaml")).unwrap();
+    let accounts = scope.install_permissions(manifests.path(), &[("PLACEHOLDER", "reader")]).await.unwrap();
+    assert_eq!(accounts, ["reader"]);
+    let kubeconfig = scope.service_account_kubeconfig("reader", None).await.unwrap();
+    let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    claims.list(&ListParams::default()).await.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    volumes.list(&ListParams::default()).await.unwrap();
+    let refusal = Api::<Node>::all(client).list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(refusal, kube::Error::Api(status) if status.code == 403));
+}
+
+#[tokio::test]
+async fn jaeger_answers_and_requests_are_logged() {
+    let plane = cluster::shared().await.unwrap();
+    let answer = http::get(&format!("{}/api/services", plane.jaeger().unwrap().query)).await.unwrap();
+    assert_eq!(answer.status, 200);
+    let log = std::fs::read_to_string(plane.audit_log().unwrap()).unwrap();
+    let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert!(first["userAgent"].is_string() && first["verb"].is_string(), "{first}");
+}
+
+#[tokio::test]
+async fn control_planes_side_by_side_do_not_see_each_other() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    let other = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(other.client().await.unwrap());
+    assert!(namespaces.get_opt("default").await.unwrap().is_some());
+    assert!(namespaces.get_opt(scope.namespace()).await.unwrap().is_none());
+    let directory = other.directory().to_owned();
+    let processes = handles(other.pids().into_values());
+    drop(other);
+    assert!(!directory.exists(), "{} is still there", directory.display());
+    all_ended(processes).await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_was_killed_comes_back_with_its_data() {
+    let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
+    let scope = Scope::new(&plane).await.unwrap();
+    plane.kill(Program::KubeApiserver).unwrap();
+    assert!(scope.claims().list(&ListParams::default()).await.is_err(), "a killed API server answers");
+    plane.restart(Program::KubeApiserver).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(scope.client());
+    assert!(namespaces.get_opt(scope.namespace()).await.unwrap().is_some());
+    plane.restart(Program::Etcd).await.unwrap();
+    assert!(namespaces.get_opt(scope.namespace()).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_paused_api_server_keeps_silent_until_it_is_resumed() {
+    let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
+    let client = plane.client().await.unwrap();
+    plane.pause(Program::KubeApiserver).unwrap();
+    let silence = tokio::time::timeout(Duration::from_millis(500), client.apiserver_version()).await;
+    assert!(silence.is_err(), "a paused API server answers");
+    plane.resume(Program::KubeApiserver).unwrap();
+    tokio::time::timeout(DEADLINE, client.apiserver_version()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_takes_the_control_plane_down() {
+    let (sender, told) = tokio::sync::oneshot::channel();
+    let panicked = tokio::spawn(async {
+        let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
+        sender.send((handles(plane.pids().into_values()), plane.directory().to_owned())).unwrap();
+        panic!("on purpose");
+    });
+    let (processes, directory) = told.await.unwrap();
+    assert!(panicked.await.unwrap_err().is_panic());
+    all_ended(processes).await;
+    assert!(!directory.exists());
+}
+
+#[tokio::test]
+async fn the_command_stops_cleanly_on_sigterm() {
+    let mut command = Up::start();
+    command.signal(Signal::TERM);
+    let status = command.child.wait().unwrap();
+    assert_eq!(status.code(), Some(0));
+    all_ended(command.processes).await;
+    assert!(!command.directory.exists());
+}
+
+#[tokio::test]
+async fn a_killed_command_leaves_neither_processes_nor_files() {
+    let mut command = Up::start();
+    command.signal(Signal::KILL);
+    command.child.wait().unwrap();
+    // The janitor is among the processes: when all have ended, it has done its work.
+    all_ended(command.processes).await;
+    assert!(!command.directory.exists());
+}
+
+/// `cargo control-plane up`, ready, with handles of all its child processes.
+struct Up {
+    child: Child,
+    directory: PathBuf,
+    processes: Vec<AsyncFd<std::os::fd::OwnedFd>>,
+}
+
+impl Up {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_control-plane"))
+            .args(["up", "--jaeger"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(Path::new(told["kubeconfig"].as_str().unwrap()).exists());
+        assert_eq!(told["processes"].as_object().unwrap().len(), 5);
+        let children = children_of(child.id());
+        assert_eq!(children.len(), 6, "five programs and the janitor");
+        Self { directory: told["directory"].as_str().unwrap().into(), processes: handles(children), child }
+    }
+
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    children.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+}
+
+fn handles(pids: impl IntoIterator<Item = u32>) -> Vec<AsyncFd<std::os::fd::OwnedFd>> {
+    let pid = |raw: u32| Pid::from_raw(raw.try_into().unwrap()).unwrap();
+    let handle = |raw| pidfd_open(pid(raw), PidfdFlags::NONBLOCK).unwrap();
+    pids.into_iter().map(|raw| AsyncFd::with_interest(handle(raw), Interest::READABLE).unwrap()).collect()
+}
+
+/// The handle of a process becomes readable when it ends.
+async fn all_ended(processes: Vec<AsyncFd<std::os::fd::OwnedFd>>) {
+    for process in processes {
+        let ended = tokio::time::timeout(DEADLINE, process.readable()).await;
+        drop(ended.expect("a process is left behind").unwrap());
+    }
+}
