@@ -11,12 +11,19 @@
 )]
 
 pub mod actors;
-pub mod cli;
 pub mod backends;
+pub mod cli;
 pub mod clock;
 pub mod cluster;
+pub mod controller;
 pub mod lease;
 pub mod lifecycle;
 pub mod options;
 pub mod provisioner;
 pub mod telemetry;
+
+pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};
+pub use options::{ControllerOptions, InvalidOption, LeaderElectionOptions};
+pub use provisioner::{
+    DeleteError, IgnoredError, ProvisionError, Provisioner, ReclaimPolicy, VolumeOptions,
+};

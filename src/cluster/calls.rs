@@ -53,6 +53,18 @@ impl Calls {
         Ok(namespace.metadata.uid.unwrap_or_default())
     }
 
+    /// The version of the API server (`v1.37.2`).
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn server_git_version(&self) -> Result<String, CallError> {
+        let what = "read the API server's version".to_owned();
+        let request = http::Request::get("/version").body(Vec::new());
+        let request = request.map_err(kube::core::request::Error::BuildRequest);
+        let version: k8s_openapi::apimachinery::pkg::version::Info = self.read(what, request).await?;
+        Ok(version.git_version)
+    }
+
     /// The version at which the claims are now, by a consistent read.
     ///
     /// # Errors

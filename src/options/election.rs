@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{ControllerOptions, InvalidOption, at_least, names, require};
+use super::{ControllerOptions, InvalidOption, names};
+use crate::lease::{LeaseTiming, TimingError, lease_name};
 
 /// Where a Pod finds the namespace it runs in.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-
-/// Renewals that must fit in one hold, so that a lost answer or two never costs the leadership.
-const ATTEMPTS_IN_HOLD: u32 = 3;
 
 /// The Lease that replicas contest, and how long it lasts.
 ///
@@ -35,11 +33,17 @@ impl LeaderElectionOptions {
     /// A takeover within about three seconds, for more traffic and less patience with a slow API server.
     #[must_use]
     pub fn fast() -> Self {
+        Self::of(LeaseTiming::FAST)
+    }
+
+    fn of(timing: LeaseTiming) -> Self {
         Self {
-            lease_duration: Duration::from_secs(3),
-            lease_hold: Duration::from_millis(2250),
-            lease_renew: Duration::from_millis(750),
-            ..Self::default()
+            lease_namespace: None,
+            lease_name: None,
+            lease_labels: BTreeMap::new(),
+            lease_duration: timing.lease(),
+            lease_hold: timing.hold(),
+            lease_renew: timing.renew(),
         }
     }
 
@@ -69,10 +73,7 @@ impl LeaderElectionOptions {
     /// for `/`, as the Go library has it, and the instance behind it where there is one.
     #[must_use]
     pub fn name_for(&self, controller: &ControllerOptions) -> String {
-        let derived = || {
-            let name = controller.provisioner_name.replace('/', "-");
-            controller.instance.iter().fold(name, |name, instance| format!("{name}-{instance}"))
-        };
+        let derived = || lease_name(&controller.provisioner_name, controller.instance.as_deref());
         self.lease_name.clone().unwrap_or_else(derived)
     }
 
@@ -92,37 +93,29 @@ impl LeaderElectionOptions {
 
     fn validate_durations(&self) -> Result<(), InvalidOption> {
         let Self { lease_duration, lease_hold, lease_renew, .. } = *self;
-        at_least("lease_duration", lease_duration, Duration::from_secs(1))?;
-        // The Lease object stores a 32 bit number of seconds.
-        let storable = lease_duration.subsec_nanos() == 0 && i32::try_from(lease_duration.as_secs()).is_ok();
-        require(storable, "lease_duration", || "must be in whole seconds, at most 2147483647 s".into())?;
-        at_least("lease_renew", lease_renew, Duration::from_millis(10))?;
-        require(with_margin(lease_hold) < lease_duration, "lease_hold", || {
-            format!("must, with a tenth added, be shorter than lease_duration, {lease_duration:?}")
-        })?;
-        require(lease_renew.saturating_mul(ATTEMPTS_IN_HOLD) <= lease_hold, "lease_renew", || {
-            format!("must fit {ATTEMPTS_IN_HOLD} times in lease_hold, {lease_hold:?}")
+        LeaseTiming::new(lease_duration, lease_hold, lease_renew).map(drop).map_err(|error| {
+            let option = match error {
+                TimingError::NotWholeSeconds(_) | TimingError::OutOfRange(_) => "lease_duration",
+                TimingError::HoldTooLong { .. } => "lease_hold",
+                TimingError::RenewTooSlow { .. } => "lease_renew",
+            };
+            InvalidOption { option, rule: format!("does not fit: {error}") }
         })
+    }
+
+    /// The three durations together; the default ones where these break a rule, which
+    /// [`validate`](Self::validate) tells.
+    #[must_use]
+    pub fn timing(&self) -> LeaseTiming {
+        LeaseTiming::new(self.lease_duration, self.lease_hold, self.lease_renew).unwrap_or_default()
     }
 }
 
 impl Default for LeaderElectionOptions {
     /// The Go library's durations.
     fn default() -> Self {
-        Self {
-            lease_namespace: None,
-            lease_name: None,
-            lease_labels: BTreeMap::new(),
-            lease_duration: Duration::from_secs(15),
-            lease_hold: Duration::from_secs(10),
-            lease_renew: Duration::from_secs(2),
-        }
+        Self::of(LeaseTiming::DEFAULT)
     }
-}
-
-/// A span with a tenth added, for clocks that run at different rates.
-fn with_margin(span: Duration) -> Duration {
-    span.saturating_add(span / 10)
 }
 
 #[cfg(test)]

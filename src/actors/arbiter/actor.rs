@@ -1,7 +1,7 @@
 //! The Arbiter actor: feeds the [`Arbiter`] and carries its effects out.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -12,11 +12,11 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::{Arbiter, Effect, Ended, Key, Kind, Lane, Rules, Verdict};
+use super::{Arbiter, Effect, Ended, Key, Kind, Rules, Verdict};
 use crate::{
     actors::{
         recorder::Record,
-        volume::{Begin, Desk, Outcome, Stop, Task, VolumeActor},
+        volume::{Begin, Desk, Outcome, ProvisionTask, Stop, Task, VolumeActor},
     },
     clock::{self, Clock},
     cluster::watch,
@@ -24,7 +24,7 @@ use crate::{
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
     telemetry::{
         health::Health,
-        metrics::{Attempt, Metrics},
+        metrics::{Metrics, Verdict as Counted},
         trace::{self, Traces},
     },
 };
@@ -65,7 +65,6 @@ pub struct ArbiterActor {
     drained: Vec<oneshot::Sender<()>>,
     /// Reasons that were shown in the gauge, to show them as 0 once nobody waits for them.
     shown: HashSet<&'static str>,
-    queued: BTreeMap<&'static str, usize>,
 }
 
 impl ArbiterActor {
@@ -83,7 +82,6 @@ impl ArbiterActor {
                 alarm: None,
                 drained: Vec::new(),
                 shown: HashSet::new(),
-                queued: BTreeMap::new(),
             }
         })
     }
@@ -148,12 +146,12 @@ impl ArbiterActor {
         }
     }
 
-    fn provision_ended(&self, task: &crate::actors::volume::ProvisionTask, ended: &Ended) {
+    fn provision_ended(&self, task: &ProvisionTask, ended: &Ended) {
         let (metrics, claim) = (&self.setup.metrics, task.claim.path());
         metrics.claims_queue.finished(&task.name);
         let trace = self.setup.traces.exported(&task.claim.uid);
-        let attempt = attempt_of(&ended.verdict);
-        metrics.volumes.provision_finished(&task.class.name, source_of(&task.claim), attempt, ended.took, trace);
+        let (source, verdict) = (source_of(&task.claim), counted(&ended.verdict));
+        metrics.volumes.provision_finished(&task.class.name, source, verdict, ended.took, trace);
         let volume = &*task.name;
         match &ended.verdict {
             Verdict::Succeeded => {
@@ -171,7 +169,7 @@ impl ArbiterActor {
         }
     }
 
-    fn end_trace(&self, task: &crate::actors::volume::ProvisionTask, began: SystemTime) {
+    fn end_trace(&self, task: &ProvisionTask, began: SystemTime) {
         let life =
             trace::Life { began, ended: SystemTime::now(), outcome: trace::Outcome::Done, waits: &[] };
         self.setup.traces.emit_root(&traced_claim(task), &life);
@@ -182,7 +180,7 @@ impl ArbiterActor {
         metrics.volumes_queue.finished(volume);
         let class = removed.class.as_deref().unwrap_or_default();
         let trace = self.setup.traces.exported(&removed.uid);
-        metrics.volumes.delete_finished(class, attempt_of(&ended.verdict), ended.took, trace);
+        metrics.volumes.delete_finished(class, counted(&ended.verdict), ended.took, trace);
         match &ended.verdict {
             Verdict::Succeeded => {
                 let now = SystemTime::now();
@@ -217,7 +215,8 @@ impl ArbiterActor {
     fn tell_drained(&mut self) {
         if self.arbiter.running() == 0 {
             for waiting in self.drained.drain(..) {
-                drop(waiting.send(()));
+                // Whoever asked may have given up waiting.
+                let _ = waiting.send(());
             }
         }
     }
@@ -245,11 +244,11 @@ const fn bytes_of(kind: Kind) -> usize {
     }
 }
 
-fn attempt_of(verdict: &Verdict) -> Attempt {
+const fn counted(verdict: &Verdict) -> Counted {
     match verdict {
-        Verdict::Succeeded => Attempt::Succeeded,
-        Verdict::Failed(..) => Attempt::Failed,
-        Verdict::Moot(_) => Attempt::Neither,
+        Verdict::Succeeded => Counted::Succeeded,
+        Verdict::Failed(..) => Counted::Failed,
+        Verdict::Moot(_) => Counted::Neither,
     }
 }
 
@@ -263,7 +262,7 @@ fn source_of(claim: &Claim) -> &str {
     spec.and_then(|spec| spec.data_source.as_ref()).map_or("", |source| &source.kind)
 }
 
-fn traced_claim(task: &crate::actors::volume::ProvisionTask) -> trace::Claim<'_> {
+fn traced_claim(task: &ProvisionTask) -> trace::Claim<'_> {
     trace::Claim {
         namespace: &task.claim.namespace,
         name: &task.claim.name,

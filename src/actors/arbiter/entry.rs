@@ -11,7 +11,7 @@ use crate::{
 
 /// One key. Exists while there is something to remember.
 #[derive(Debug, Default)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Where the key is.
     pub state: State,
     /// Failures in a row.
@@ -24,7 +24,7 @@ pub struct Entry {
 
 /// Where a key is.
 #[derive(Debug, Default, PartialEq)]
-pub enum State {
+pub(super) enum State {
     /// Nothing is to be done.
     #[default]
     Idle,
@@ -50,7 +50,7 @@ pub enum State {
 
 /// An operation under way.
 #[derive(Debug)]
-pub struct Running {
+pub(super) struct Running {
     /// What it is to achieve.
     pub task: Task,
     /// Its lane.
@@ -74,7 +74,7 @@ impl PartialEq for Running {
 impl Entry {
     /// The ticket of a queued key, 0 of another one.
     #[must_use]
-    pub fn ticket(&self) -> Ticket {
+    pub(super) fn ticket(&self) -> Ticket {
         match self.state {
             State::Queued { ticket, .. } => ticket,
             _ => 0,
@@ -83,7 +83,7 @@ impl Entry {
 
     /// Since when a queued key waits.
     #[must_use]
-    pub fn since(&self) -> BootTime {
+    pub(super) fn since(&self) -> BootTime {
         match self.state {
             State::Queued { since, .. } => since,
             _ => BootTime::default(),
@@ -92,19 +92,19 @@ impl Entry {
 
     /// Whether it waits in this lane.
     #[must_use]
-    pub fn is_queued_in(&self, wanted: Lane) -> bool {
+    pub(super) fn is_queued_in(&self, wanted: Lane) -> bool {
         matches!(self.state, State::Queued { lane, .. } if lane == wanted)
     }
 
     /// Whether it waits in this lane with this ticket.
     #[must_use]
-    pub fn is_queued_with(&self, ticket: Ticket, lane: Lane) -> bool {
+    pub(super) fn is_queued_with(&self, ticket: Ticket, lane: Lane) -> bool {
         self.is_queued_in(lane) && self.ticket() == ticket
     }
 
     /// What decisions read has changed: failures are forgotten and waits end. A running operation goes
     /// on; when it fails, it is tried again at once.
-    pub fn changed(&mut self) {
+    pub(super) fn changed(&mut self) {
         self.failures = 0;
         match &mut self.state {
             State::Running(running) => running.changed = true,
@@ -114,13 +114,13 @@ impl Entry {
     }
 
     /// An operation starts.
-    pub fn run(&mut self, task: Task, lane: Lane, class: Arc<str>, started: BootTime) {
+    pub(super) fn run(&mut self, task: Task, lane: Lane, class: Arc<str>, started: BootTime) {
         let running = Running { task, lane, class, started, changed: false, volume_gone: false };
         self.state = State::Running(Box::new(running));
     }
 
     /// The operation under way has ended.
-    pub fn end(&mut self) -> Option<Running> {
+    pub(super) fn end(&mut self) -> Option<Running> {
         match std::mem::take(&mut self.state) {
             State::Running(running) => Some(*running),
             other => {
@@ -131,7 +131,7 @@ impl Entry {
     }
 
     /// Waits for a change. What is unknown stays so.
-    pub fn park(&mut self) {
+    pub(super) fn park(&mut self) {
         self.state = State::Parked;
     }
 }

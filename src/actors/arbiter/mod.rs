@@ -23,12 +23,12 @@ pub use self::{
     world::{Key, Kind, World},
 };
 use self::{
-    entry::{Entry, State},
+    entry::{Entry, Running, State},
     queue::{Line, Ticket},
     world::Touch,
 };
 use crate::{
-    actors::volume::{Job, Outcome, ProvisionTask, RemoveTask, Task},
+    actors::volume::{Failure, Job, Outcome, ProvisionTask, RemoveTask, Task},
     clock::BootTime,
     cluster::watch,
     lease::LeaderGuard,
@@ -116,7 +116,6 @@ pub enum Verdict {
 /// See the module.
 #[derive(Debug)]
 pub struct Arbiter {
-    served: Arc<Served>,
     rules: Rules,
     world: World,
     entries: HashMap<Key, Entry>,
@@ -138,10 +137,9 @@ impl Arbiter {
     #[must_use]
     pub fn new(served: Arc<Served>, rules: Rules) -> Self {
         Self {
-            world: World::new(served.clone(), rules.naming.clone()),
+            world: World::new(served, rules.naming.clone()),
             provision: Line::new(rules.provision_workers),
             remove: Line::new(rules.delete_workers),
-            served,
             rules,
             entries: HashMap::new(),
             alarms: BinaryHeap::new(),
@@ -467,13 +465,9 @@ impl Arbiter {
         };
         let entry = self.entries.entry(key.clone()).or_default();
         entry.state = State::Idle;
-        if self.may_tell() {
+        if self.may_act() {
             self.tell_pending(key, reason);
         }
-    }
-
-    fn may_tell(&self) -> bool {
-        self.may_act()
     }
 
     fn tell_pending(&mut self, key: &Key, reason: PendingReason) {
@@ -579,7 +573,7 @@ impl Arbiter {
     fn file(
         &mut self,
         key: &Key,
-        running: &entry::Running,
+        running: &Running,
         outcome: Outcome,
         jitter: f64,
         now: BootTime,
@@ -624,7 +618,7 @@ impl Arbiter {
         }
     }
 
-    fn saved(&mut self, key: &Key, running: &entry::Running, volume: Volume) -> Verdict {
+    fn saved(&mut self, key: &Key, running: &Running, volume: Volume) -> Verdict {
         if let Task::Provision(task) = &running.task {
             self.world.mark_known(&task.claim.uid);
             let message = format!("provisioned volume {key}");
@@ -636,7 +630,7 @@ impl Arbiter {
     }
 
     /// The `World` sees what we wrote at once, unless the watch has already shown that it is gone again.
-    fn own_write(&mut self, running: &entry::Running, volume: Option<Box<Volume>>) {
+    fn own_write(&mut self, running: &Running, volume: Option<Box<Volume>>) {
         if let Some(volume) = volume.filter(|_| !running.volume_gone) {
             self.world.see_volume(Arc::from(volume));
         }
@@ -656,8 +650,8 @@ impl Arbiter {
     fn failed(
         &mut self,
         key: &Key,
-        running: &entry::Running,
-        failure: crate::actors::volume::Failure,
+        running: &Running,
+        failure: Failure,
         jitter: f64,
         now: BootTime,
     ) -> Verdict {
@@ -692,7 +686,7 @@ impl Arbiter {
         }
     }
 
-    fn tell_failure(&mut self, running: &entry::Running, failure: &crate::actors::volume::Failure) {
+    fn tell_failure(&mut self, running: &Running, failure: &Failure) {
         let note = match &running.task {
             Task::Provision(task) => Note::new(&*task.claim, failure.reason, &*failure.message),
             Task::Remove(task) => Note::new(&*task.volume, failure.reason, &*failure.message),

@@ -25,11 +25,11 @@ impl Lane {
 }
 
 /// A place in the queue. A key that was taken out and put in again has another one.
-pub type Ticket = u64;
+pub(super) type Ticket = u64;
 
 /// One lane.
 #[derive(Debug)]
-pub struct Line {
+pub(super) struct Line {
     limit: usize,
     running: usize,
     running_of: HashMap<Arc<str>, usize>,
@@ -41,19 +41,19 @@ pub struct Line {
 impl Line {
     /// A lane in which at most `limit` keys run at once.
     #[must_use]
-    pub fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         let (running_of, waiting, turns) = (HashMap::new(), HashMap::new(), VecDeque::new());
         Self { limit: limit.max(1), running: 0, running_of, waiting, turns }
     }
 
     /// How many run.
     #[must_use]
-    pub fn running(&self) -> usize {
+    pub(super) fn running(&self) -> usize {
         self.running
     }
 
     /// Puts a key at the end of its class's line.
-    pub fn push(&mut self, class: &Arc<str>, ticket: Ticket, key: Key) {
+    pub(super) fn push(&mut self, class: &Arc<str>, ticket: Ticket, key: Key) {
         let line = self.waiting.entry(class.clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(class.clone());
@@ -63,7 +63,7 @@ impl Line {
 
     /// Takes the next key that may run, of which `is_current` says whether its place is still good.
     /// `classes` is the number of classes that there are.
-    pub fn next(
+    pub(super) fn next(
         &mut self,
         classes: usize,
         mut is_current: impl FnMut(Ticket, &Key) -> bool,
@@ -110,7 +110,7 @@ impl Line {
     }
 
     /// A key of this class has ended.
-    pub fn ended(&mut self, class: &Arc<str>) {
+    pub(super) fn ended(&mut self, class: &Arc<str>) {
         self.running = self.running.saturating_sub(1);
         if let Some(running) = self.running_of.get_mut(class) {
             *running = running.saturating_sub(1);

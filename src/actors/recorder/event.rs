@@ -16,7 +16,7 @@ const NOTE_LIMIT: usize = 1024;
 
 /// Who reports.
 #[derive(Clone, Debug)]
-pub struct Reporter {
+pub(super) struct Reporter {
     /// The provisioner name.
     pub controller: String,
     /// The identity of this replica, at most 128 bytes.
@@ -24,7 +24,7 @@ pub struct Reporter {
 }
 
 /// The event with this number, as it is created.
-pub fn create(number: u64, note: &Note, reporter: &Reporter, now: Timestamp) -> Event {
+pub(super) fn create(number: u64, note: &Note, reporter: &Reporter, now: Timestamp) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(name(number, note, reporter)),
@@ -44,12 +44,12 @@ pub fn create(number: u64, note: &Note, reporter: &Reporter, now: Timestamp) -> 
 }
 
 /// The series of an event that has happened `count` times.
-pub fn series(count: u32, now: Timestamp) -> EventSeries {
+pub(super) fn series(count: u32, now: Timestamp) -> EventSeries {
     EventSeries { count: i32::try_from(count).unwrap_or(i32::MAX), last_observed_time: MicroTime(now) }
 }
 
 /// The name of the event with this number: unique among replicas, because their identities are.
-pub fn name(number: u64, note: &Note, reporter: &Reporter) -> String {
+pub(super) fn name(number: u64, note: &Note, reporter: &Reporter) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     (number, &reporter.instance, &note.about.uid).hash(&mut hasher);
@@ -58,7 +58,7 @@ pub fn name(number: u64, note: &Note, reporter: &Reporter) -> String {
 }
 
 /// Where an event lives: with its object, or in `default` for one without a namespace.
-pub fn namespace(about: &About) -> &str {
+pub(super) fn namespace(about: &About) -> &str {
     if about.namespace.is_empty() { "default" } else { &about.namespace }
 }
 

@@ -200,7 +200,7 @@ impl From<&Answer> for Abilities {
     fn from(answer: &Answer) -> Self {
         let Answer { block, topology, selector, .. } = *answer;
         Self {
-            capabilities: Capabilities { block, topology, selector, data_source: false },
+            capabilities: Capabilities { block, topology, selector, ..Capabilities::default() },
             keep: answer.operations.iter().any(|known| known == Operation::Keep.as_str()),
         }
     }
