@@ -4,6 +4,7 @@
 
 mod check;
 mod config;
+mod nearest;
 mod run;
 mod signals;
 

@@ -8,6 +8,7 @@ use super::{
     node::{Content, Node},
     table::{OPTIONS, OptionSpec, Scope, Shape},
 };
+use crate::cli::nearest::nearest;
 
 /// What the file says.
 #[derive(Debug, Default)]
@@ -105,7 +106,10 @@ impl Reader<'_> {
         find: fn(&str) -> Option<&'static OptionSpec>,
     ) -> Result<&'static OptionSpec, ConfigError> {
         find(key).ok_or_else(|| {
-            let problem = format!("unknown key {key:?}; allowed here: {}", allowed(find).join(", "));
+            let known = allowed(find);
+            let meant = nearest(key, known.iter().copied());
+            let meant = meant.map(|name| format!(", perhaps {name:?} was meant")).unwrap_or_default();
+            let problem = format!("unknown key {key:?}{meant}; allowed here: {}", known.join(", "));
             ConfigError::misplaced(source, problem)
         })
     }

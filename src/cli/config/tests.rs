@@ -281,7 +281,7 @@ fn what_has_no_place_is_refused_with_the_place_and_what_is_allowed() {
     let cases: Vec<(Given, &[&str])> = vec![
         (Given::default(), &["backend is missing", "--backend", "KUBE_PROVISIONER_BACKEND", "directory or exec"]),
         (Given::flags(&["--backend=directory"]), &["provisionerName is missing", "--provisioner-name"]),
-        (Given::file(&format!("{base}provisionWorker: 3\n")), &["config.yaml:3", "unknown key \"provisionWorker\"", "provisionWorkers"]),
+        (Given::file(&format!("{base}provisionWorker: 3\n")), &["config.yaml:3", "unknown key \"provisionWorker\", perhaps \"provisionWorkers\" was meant; allowed here: addFinalizer, "]),
         (Given::file(&format!("{base}provisionWorkers: [1]\n")), &["config.yaml:3", "provisionWorkers must be one value"]),
         (Given::file(&format!("{base}leaseLabels: [a]\n")), &["config.yaml:3", "leaseLabels must be a map"]),
         (Given::file(&format!("{base}additionalProvisionerNames: b\n")), &["config.yaml:3", "must be a list"]),
