@@ -4,10 +4,14 @@
 
 mod check;
 mod config;
+mod nearest;
 mod run;
 mod signals;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -76,7 +80,8 @@ fn end(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("kube-provisioner: {failure}");
+            // Not eprintln: it panics where nobody reads, and the exit code must still be right.
+            let _ = writeln!(io::stderr(), "kube-provisioner: {failure}");
             ExitCode::from(failure.code())
         }
     }

@@ -1,6 +1,11 @@
 //! SIGTERM and SIGINT: the first asks to stop, the second ends the process at once.
 
-use std::{future::Future, io, pin::pin, process};
+use std::{
+    future::Future,
+    io::{self, Write as _},
+    pin::pin,
+    process,
+};
 
 use futures::{Stream, StreamExt as _, stream};
 use tokio::{
@@ -70,7 +75,8 @@ fn code_of(kind: SignalKind) -> u8 {
 }
 
 fn process_ends(code: u8) {
-    eprintln!("kube-provisioner: second signal, ending at once");
+    // Not eprintln: it panics where nobody reads, and this must end.
+    let _ = writeln!(io::stderr(), "kube-provisioner: second signal, ending at once");
     process::exit(code.into());
 }
 

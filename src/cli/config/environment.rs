@@ -4,6 +4,7 @@ use super::{
     ConfigError, Layer, Source, Sourced, Text,
     table::{ENVIRONMENT_PREFIX, OPTIONS, OptionSpec, Shape},
 };
+use crate::cli::nearest::nearest;
 
 /// What service links of Kubernetes put into the names of the variables they make. A Service that is
 /// called like the program makes such ones under our prefix.
@@ -26,7 +27,11 @@ fn is_service_link(rest: &str) -> bool {
 
 fn read(name: String, value: String) -> Result<(&'static str, Sourced), ConfigError> {
     let Some(spec) = OPTIONS.iter().find(|spec| spec.environment() == name) else {
-        let problem = "no option has this name; see kube-provisioner run --help for those there are";
+        let known: Vec<String> = OPTIONS.iter().map(OptionSpec::environment).collect();
+        let meant = nearest(&name, known.iter().map(String::as_str));
+        let meant = meant.map(|name| format!(", perhaps {name} was meant")).unwrap_or_default();
+        let problem =
+            format!("no option has this name{meant}; kube-provisioner run --help lists those there are");
         return Err(ConfigError::misplaced(&Source::Environment(name), problem));
     };
     let source = Source::Environment(name);

@@ -8,6 +8,7 @@ use super::{
     node::{Content, Node},
     table::{OPTIONS, OptionSpec, Scope, Shape},
 };
+use crate::cli::nearest::nearest;
 
 /// What the file says.
 #[derive(Debug, Default)]
@@ -37,11 +38,12 @@ pub(super) fn layer(path: &Arc<str>, text: &str) -> Result<FileLayer, ConfigErro
         let line = error.location().map_or(1, |location| location.line());
         ConfigError::Syntax { path: path.clone(), line, problem: error.to_string() }
     })?;
-    Reader { path }.document(root)
+    Reader { path, text }.document(root)
 }
 
 struct Reader<'a> {
     path: &'a Arc<str>,
+    text: &'a str,
 }
 
 impl Reader<'_> {
@@ -91,7 +93,8 @@ impl Reader<'_> {
             return Ok(());
         }
         let spec = self.known(key, &source, find)?;
-        let text = text_of(spec, node).map_err(|problem| ConfigError::misplaced(&source, problem))?;
+        let text =
+            text_of(spec, &node, self.text).map_err(|problem| ConfigError::misplaced(&source, problem))?;
         entry.options.insert(spec.id, Sourced { text, source });
         Ok(())
     }
@@ -103,7 +106,10 @@ impl Reader<'_> {
         find: fn(&str) -> Option<&'static OptionSpec>,
     ) -> Result<&'static OptionSpec, ConfigError> {
         find(key).ok_or_else(|| {
-            let problem = format!("unknown key {key:?}; allowed here: {}", allowed(find).join(", "));
+            let known = allowed(find);
+            let meant = nearest(key, known.iter().copied());
+            let meant = meant.map(|name| format!(", perhaps {name:?} was meant")).unwrap_or_default();
+            let problem = format!("unknown key {key:?}{meant}; allowed here: {}", known.join(", "));
             ConfigError::misplaced(source, problem)
         })
     }
@@ -154,24 +160,20 @@ fn allowed(find: fn(&str) -> Option<&'static OptionSpec>) -> Vec<&'static str> {
     keys
 }
 
-fn text_of(spec: &OptionSpec, node: Node) -> Result<Text, String> {
+fn text_of(spec: &OptionSpec, node: &Node, document: &str) -> Result<Text, String> {
     let problem = |shape: &str| format!("{} must be {shape}: {}", spec.key, spec.allowed);
-    match (spec.shape, node.content) {
-        (Shape::One, content) => scalar(content).map(Text::One).ok_or_else(|| problem("one value")),
+    match (spec.shape, &node.content) {
+        (Shape::One, _) => node.text(document).map(Text::One).ok_or_else(|| problem("one value")),
         (Shape::List, Content::List(items)) => {
-            let texts: Option<_> = items.iter().map(Node::text).collect();
+            let texts: Option<_> = items.iter().map(|item| item.text(document)).collect();
             texts.map(Text::Many).ok_or_else(|| problem("a list of texts"))
         }
         (Shape::Map, Content::Map(entries)) => {
-            let pair = |(key, node): &(String, Node)| node.text().map(|value| format!("{key}={value}"));
+            let pair = |(key, node): &(String, Node)| Some(format!("{key}={}", node.text(document)?));
             let pairs: Option<_> = entries.iter().map(pair).collect();
             pairs.map(Text::Many).ok_or_else(|| problem("a map of texts"))
         }
         (Shape::List, _) => Err(problem("a list")),
         (Shape::Map, _) => Err(problem("a map")),
     }
-}
-
-fn scalar(content: Content) -> Option<String> {
-    Node { line: 0, content }.text()
 }

@@ -1,18 +1,20 @@
 //! A YAML document as a tree in which each node knows its line.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 
 /// A node of the document.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u64,
+    /// Where its text stands in the document, in bytes; empty where that isn't known.
+    written: Range<usize>,
     pub(super) content: Content,
 }
 
@@ -37,11 +39,16 @@ impl Node {
         }
     }
 
-    /// The text of a scalar; a number or truth value as one writes it.
-    pub(super) fn text(&self) -> Option<String> {
+    /// The text of a scalar in `document`. A number or truth value is text as it was written, so that
+    /// `1.10` and `007` mean the same here as in a flag.
+    pub(super) fn text(&self, document: &str) -> Option<String> {
         match &self.content {
             Content::Scalar(Value::String(text)) => Some(text.clone()),
-            Content::Scalar(other) => Some(other.to_string()),
+            Content::Scalar(other) => {
+                let written =
+                    document.get(self.written.clone()).map(str::trim).filter(|text| !text.is_empty());
+                Some(written.map_or_else(|| other.to_string(), str::to_owned))
+            }
             Content::Null | Content::List(_) | Content::Map(_) => None,
         }
     }
@@ -49,9 +56,19 @@ impl Node {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Content>::deserialize(deserializer)?;
-        Ok(Self { line: referenced.line(), content: value })
+        let Spanned { value, referenced, defined } = Spanned::<Content>::deserialize(deserializer)?;
+        Ok(Self { line: referenced.line(), written: bytes(defined), content: value })
     }
+}
+
+fn bytes(location: Location) -> Range<usize> {
+    let span = location.span();
+    let known = span.byte_offset().zip(span.byte_len());
+    let range = known.and_then(|(start, length)| {
+        let start = usize::try_from(start).ok()?;
+        Some(start..start.checked_add(usize::try_from(length).ok()?)?)
+    });
+    range.unwrap_or_default()
 }
 
 impl<'de> Deserialize<'de> for Content {

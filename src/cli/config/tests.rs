@@ -281,7 +281,7 @@ fn what_has_no_place_is_refused_with_the_place_and_what_is_allowed() {
     let cases: Vec<(Given, &[&str])> = vec![
         (Given::default(), &["backend is missing", "--backend", "KUBE_PROVISIONER_BACKEND", "directory or exec"]),
         (Given::flags(&["--backend=directory"]), &["provisionerName is missing", "--provisioner-name"]),
-        (Given::file(&format!("{base}provisionWorker: 3\n")), &["config.yaml:3", "unknown key \"provisionWorker\"", "provisionWorkers"]),
+        (Given::file(&format!("{base}provisionWorker: 3\n")), &["config.yaml:3", "unknown key \"provisionWorker\", perhaps \"provisionWorkers\" was meant; allowed here: addFinalizer, "]),
         (Given::file(&format!("{base}provisionWorkers: [1]\n")), &["config.yaml:3", "provisionWorkers must be one value"]),
         (Given::file(&format!("{base}leaseLabels: [a]\n")), &["config.yaml:3", "leaseLabels must be a map"]),
         (Given::file(&format!("{base}additionalProvisionerNames: b\n")), &["config.yaml:3", "must be a list"]),
@@ -335,10 +335,9 @@ fn an_empty_variable_and_an_empty_key_count_as_absent() {
 
 #[test]
 fn what_check_prints_means_the_same_when_it_is_read() {
-    let file = "logLevel: \"info,kube=debug\"\nleaseLabels: {team: 'a\"b#c'}\nprovisioners:\n\
+    let file = "logLevel: \"info,kube=debug\"\nleaseLabels: {team: 'storage'}\nprovisioners:\n\
                 - {name: a, backend: {directory: {path: '/a: b'}}}\n- {name: b, leaseLabels: {x: y}, backend: {exec: {}}}\n";
-    let file = file.replace("a\"b#c", "storage");
-    let given = Given::file(&file).variable("KUBE_PROVISIONER_RETRY_MAX", "1h");
+    let given = Given::file(file).variable("KUBE_PROVISIONER_RETRY_MAX", "1h");
     let printed = given.merge().unwrap().to_yaml();
     assert!(
         printed.contains("retryMax: \"1h\" # environment variable KUBE_PROVISIONER_RETRY_MAX"),
@@ -346,6 +345,38 @@ fn what_check_prints_means_the_same_when_it_is_read() {
     );
     assert!(printed.contains("name: \"b\" # config.yaml:5"), "{printed}");
     assert_eq!(without_sources(&Given::file(&printed).accepted()), without_sources(&given.accepted()));
+}
+
+#[test]
+fn numbers_and_truth_values_of_the_file_are_read_as_they_are_written() {
+    let file = "provisionerName: 1.10\nadditionalProvisionerNames: [&seven 007, 1e3]\ninstance: *seven\n\
+                leaseLabels: {on: true}\naddFinalizer: false # a comment\nbackend: {exec: {}}\n";
+    let provisioner = Given::file(&format!("# ä\n{file}")).accepted().provisioners.remove(0);
+    let ControllerOptions { provisioner_name, additional_provisioner_names, instance, add_finalizer, .. } =
+        provisioner.controller;
+    assert_eq!((provisioner_name.as_str(), instance.as_deref(), add_finalizer), ("1.10", Some("007"), false));
+    assert_eq!(additional_provisioner_names, ["007", "1e3"]);
+    assert_eq!(provisioner.leader_election.lease_labels["on"], "true");
+}
+
+#[test]
+fn an_empty_file_says_nothing() {
+    for file in ["", "# only a comment\n", "---\n", "{}"] {
+        Given { file: Some(file.into()), ..Given::minimal() }.accepted();
+    }
+}
+
+#[test]
+fn a_strange_document_is_refused_with_its_line_and_never_more() {
+    let deep = format!("a: {}", "[".repeat(5000));
+    let bomb = "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n\
+                d: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d]\n";
+    for file in
+        [deep.as_str(), bomb, "a: b\n---\nc: d\n", "[1]: x", "? {a: b}\n: c", "\t\u{1}x", "a: *nowhere"]
+    {
+        let message = Given { file: Some(file.into()), ..Given::minimal() }.refused();
+        assert!(message.starts_with("config.yaml:") && message.len() < 2000, "{file:.20}: {message}");
+    }
 }
 
 #[test]
