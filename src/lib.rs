@@ -24,6 +24,4 @@ pub mod telemetry;
 
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};
 pub use options::{ControllerOptions, InvalidOption, LeaderElectionOptions};
-pub use provisioner::{
-    DeleteError, IgnoredError, ProvisionError, Provisioner, ReclaimPolicy, VolumeOptions,
-};
+pub use provisioner::{DeleteError, IgnoredError, ProvisionError, Provisioner, ReclaimPolicy, VolumeOptions};

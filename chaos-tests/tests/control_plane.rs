@@ -85,7 +85,8 @@ async fn a_service_account_may_do_what_its_manifests_grant_and_nothing_else() {
     let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
-    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        Api::default_namespaced(client.clone());
     claims.list(&ListParams::default()).await.unwrap();
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     volumes.list(&ListParams::default()).await.unwrap();
@@ -207,7 +208,9 @@ impl Up {
 fn children_of(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
     let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-    children.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+    children
+        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
 }
 
 fn handles(pids: impl IntoIterator<Item = u32>) -> Vec<AsyncFd<std::os::fd::OwnedFd>> {

@@ -58,6 +58,9 @@ enum Failure {
     /// Wrong configuration.
     #[error("wrong configuration: {0}")]
     Configuration(#[from] config::ConfigError),
+    /// The kubeconfig can't be read, or there is none.
+    #[error("wrong configuration: {0}")]
+    Unreachable(String),
     /// Something outside failed.
     #[error("{0}")]
     Runtime(String),
@@ -69,7 +72,7 @@ enum Failure {
 impl Failure {
     const fn code(&self) -> u8 {
         match self {
-            Self::Configuration(_) => exit::CONFIGURATION,
+            Self::Configuration(_) | Self::Unreachable(_) => exit::CONFIGURATION,
             Self::Runtime(_) => exit::RUNTIME,
             Self::Internal(_) => exit::INTERNAL,
         }

@@ -128,8 +128,7 @@ impl Calls {
             uid: Some(uid.to_owned()),
             resource_version: version.map(|version| version.to_string()),
         };
-        let parameters =
-            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let request = at::<PersistentVolume>(None).delete(name, &parameters);
         // The answer is the volume while finalizers hold it, and a Status once it is gone.
         let answer: serde_json::Value = self.change(guard, what.clone(), request).await?;

@@ -198,7 +198,10 @@ mod tests {
         }))
         .unwrap();
         let volume = volume(&whole);
-        assert_eq!((volume.phase, volume.policy, volume.version), (Phase::Released, ReclaimPolicy::Delete, 9));
+        assert_eq!(
+            (volume.phase, volume.policy, volume.version),
+            (Phase::Released, ReclaimPolicy::Delete, 9)
+        );
         assert!(volume.finalizer && !volume.deleting);
         assert_eq!(volume.claim.unwrap().uid.as_ref(), "c1");
         assert_eq!(volume.csi_driver.as_deref(), Some("csi.dev"));

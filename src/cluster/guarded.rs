@@ -40,7 +40,7 @@ pub struct Guarded<S> {
 /// A change was about to be sent by code that has no authority to make it.
 #[derive(Debug, thiserror::Error)]
 #[error("internal error: {method} {path} has no authority to change anything; nothing was sent")]
-pub struct Unauthorised {
+pub(super) struct Unauthorised {
     method: Method,
     path: String,
 }

@@ -9,6 +9,6 @@ mod guarded;
 pub mod watch;
 
 pub use calls::Calls;
-pub(crate) use errors::with_sources;
 pub use errors::CallError;
+pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};

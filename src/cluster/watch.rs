@@ -89,9 +89,7 @@ fn news<K, T>(event: Result<Event<K>, watcher::Error>, slim: &impl Fn(K) -> T) -
 mod tests {
     use super::*;
 
-    fn stream(
-        events: Vec<Result<Event<u32>, watcher::Error>>,
-    ) -> impl Stream<Item = Vec<News<u32>>> + Send {
+    fn stream(events: Vec<Result<Event<u32>, watcher::Error>>) -> impl Stream<Item = Vec<News<u32>>> + Send {
         batches(futures::stream::iter(events), |n| n * 10)
     }
 

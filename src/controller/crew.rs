@@ -158,7 +158,10 @@ async fn capabilities(served: &Served) -> Capabilities {
         Ok(capabilities) => capabilities,
         Err(_) => {
             let provisioner = &served.options.provisioner_name;
-            tracing::warn!(provisioner, "the backend did not say what it can do; provision and delete are assumed");
+            tracing::warn!(
+                provisioner,
+                "the backend did not say what it can do; provision and delete are assumed"
+            );
             Capabilities::default()
         }
     }
@@ -190,9 +193,9 @@ fn member(
     let options = &served.options;
     let provisioner: Arc<str> = options.provisioner_name.as_str().into();
     let writer = Writer::new(calls.clone(), &*provisioner, controller.identity.as_str());
-    let recorder =
-        RecorderActor::new(writer, controller.clock.clone(), controller.metrics.clone()).start();
-    let arbiter = start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
+    let recorder = RecorderActor::new(writer, controller.clock.clone(), controller.metrics.clone()).start();
+    let arbiter =
+        start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
     let elector = start_elector(controller, served, &arbiter, recorder.recipient());
     Member { provisioner, drain_budget: options.drain_budget, arbiter, elector }
 }

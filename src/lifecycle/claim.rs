@@ -255,7 +255,12 @@ mod tests {
                 Some(waiting()),
                 Provision,
             ),
-            ("block", Claim { block: true, ..claim() }, Some(class()), Refuse(PendingReason::BlockUnsupported)),
+            (
+                "block",
+                Claim { block: true, ..claim() },
+                Some(class()),
+                Refuse(PendingReason::BlockUnsupported),
+            ),
             (
                 "selector",
                 Claim { selector: true, ..claim() },
@@ -278,7 +283,8 @@ mod tests {
     #[test]
     fn a_backend_that_can_do_it_gets_the_claim() {
         let mut served = served();
-        served.capabilities = Capabilities { block: true, selector: true, data_source: true, ..Capabilities::default() };
+        served.capabilities =
+            Capabilities { block: true, selector: true, data_source: true, ..Capabilities::default() };
         let claim = Claim { block: true, selector: true, data_source: true, ..claim() };
         assert_eq!(decide(&claim, Some(&class()), false, &served), Decision::Provision);
     }

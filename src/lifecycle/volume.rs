@@ -86,7 +86,11 @@ mod tests {
         use Decision::{Delete, Keep, Leave, NotOurs};
         let table: Vec<(&str, Volume, Decision)> = vec![
             ("released", volume(), Delete(Proof::Released)),
-            ("released without our finalizer", Volume { finalizer: false, ..volume() }, Delete(Proof::Released)),
+            (
+                "released without our finalizer",
+                Volume { finalizer: false, ..volume() },
+                Delete(Proof::Released),
+            ),
             ("terminating and released", Volume { deleting: true, ..volume() }, Delete(Proof::Released)),
             ("bound", Volume { phase: Phase::Bound, ..volume() }, Leave),
             ("bound and terminating", Volume { phase: Phase::Bound, deleting: true, ..volume() }, Leave),

@@ -118,13 +118,10 @@ impl ArbiterActor {
     }
 
     fn span(&self, task: &Task, guard: &LeaderGuard, number: u32) -> Span {
-        let attempt =
-            trace::Attempt { epoch: guard.epoch().number, identity: &self.setup.identity, number };
+        let attempt = trace::Attempt { epoch: guard.epoch().number, identity: &self.setup.identity, number };
         match task {
             Task::Provision(task) => self.setup.traces.attempt_span(&traced_claim(task), &attempt),
-            Task::Remove(task) => {
-                self.setup.traces.deletion_span(&traced_volume(&task.volume), &attempt)
-            }
+            Task::Remove(task) => self.setup.traces.deletion_span(&traced_volume(&task.volume), &attempt),
         }
     }
 
@@ -170,8 +167,7 @@ impl ArbiterActor {
     }
 
     fn end_trace(&self, task: &ProvisionTask, began: SystemTime) {
-        let life =
-            trace::Life { began, ended: SystemTime::now(), outcome: trace::Outcome::Done, waits: &[] };
+        let life = trace::Life { began, ended: SystemTime::now(), outcome: trace::Outcome::Done, waits: &[] };
         self.setup.traces.emit_root(&traced_claim(task), &life);
     }
 

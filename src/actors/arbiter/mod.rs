@@ -457,7 +457,9 @@ impl Arbiter {
     /// Nothing is to be done now: forgets the key, or remembers what was told about it.
     fn rest(&mut self, key: &Key) {
         let reason = match self.world.decide_claim(key) {
-            Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)) if reason.is_told() => reason,
+            Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)) if reason.is_told() => {
+                reason
+            }
             _ => {
                 self.entries.remove(key);
                 return;

@@ -90,11 +90,7 @@ impl Line {
         None
     }
 
-    fn pop(
-        &mut self,
-        class: &Arc<str>,
-        is_current: &mut impl FnMut(Ticket, &Key) -> bool,
-    ) -> Option<Key> {
+    fn pop(&mut self, class: &Arc<str>, is_current: &mut impl FnMut(Ticket, &Key) -> bool) -> Option<Key> {
         let line = self.waiting.get_mut(class)?;
         while let Some((ticket, key)) = line.pop_front() {
             if is_current(ticket, &key) {

@@ -64,7 +64,10 @@ impl ElectorActor {
     fn run(campaign: Campaign, setup: &Setup) {
         let (health, provisioner) = (setup.health.clone(), setup.provisioner.clone());
         tokio::spawn(async move {
-            let alive = { let health = health.clone(); move || health.live().passed() };
+            let alive = {
+                let health = health.clone();
+                move || health.live().passed()
+            };
             if let Err(error) = campaign.run(alive).await {
                 let reason = crate::cluster::with_sources(&error);
                 tracing::error!(%provisioner, reason, "the campaign could not begin");

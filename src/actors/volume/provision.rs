@@ -92,9 +92,7 @@ impl Provision {
 
     fn provisioned(&mut self, answer: Result<Box<PersistentVolume>, ProvisionError>) -> Step {
         match answer.map(|volume| self.complete(*volume)) {
-            Ok(Ok(volume)) => {
-                self.save(Save { volume: Arc::new(volume), failures: 0, told: String::new() })
-            }
+            Ok(Ok(volume)) => self.save(Save { volume: Arc::new(volume), failures: 0, told: String::new() }),
             Ok(Err(message)) => self.failed(message, true),
             Err(ProvisionError::Ignored(ignored)) => Step::Done(Outcome::Ignored(ignored.reason)),
             Err(ProvisionError::Finished(cause)) => self.failed(cause.to_string(), false),
@@ -154,7 +152,11 @@ impl Provision {
         let news = save.told != message;
         message.clone_into(&mut save.told);
         self.state = State::Saving(save);
-        if news { Step::TellAndDo(self.note(Reason::ProvisioningFailed, message), wait) } else { Step::Do(wait) }
+        if news {
+            Step::TellAndDo(self.note(Reason::ProvisioningFailed, message), wait)
+        } else {
+            Step::Do(wait)
+        }
     }
 
     fn compared(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use super::{Answer, Effect, Failure, Outcome, RemoveTask, Setting, Step, failed, out_of_turn};
 use super::Job;
+use super::{Answer, Effect, Failure, Outcome, RemoveTask, Setting, Step, failed, out_of_turn};
 use crate::{
     cluster::{CallError, decode},
     lifecycle::{

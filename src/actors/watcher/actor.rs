@@ -44,10 +44,7 @@ where
 
     /// Follows `batches` on the runtime's workers. A batch is taken when the one before it has reached
     /// every Arbiter, so that a busy Arbiter slows its watch and nothing piles up.
-    pub fn follow(
-        me: &Addr<Self>,
-        batches: impl Stream<Item = Vec<watch::News<Arc<T>>>> + Send + 'static,
-    ) {
+    pub fn follow(me: &Addr<Self>, batches: impl Stream<Item = Vec<watch::News<Arc<T>>>> + Send + 'static) {
         let me = me.clone();
         tokio::spawn(async move {
             let mut batches = std::pin::pin!(batches);

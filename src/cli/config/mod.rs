@@ -24,7 +24,7 @@ mod tests;
 pub(crate) use error::ConfigError;
 pub(super) use flags::Flags;
 pub(super) use merged::Merged;
-pub(crate) use settings::{LogFormat, Settings};
+pub(crate) use settings::{ProvisionerSettings, Settings};
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

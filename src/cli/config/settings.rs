@@ -1,6 +1,6 @@
 //! The validated layer: `Settings`, whose types allow only what the program can work with.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use super::{
     ConfigError,
@@ -8,7 +8,12 @@ use super::{
     merged::{Merged, MergedProvisioner, Values},
     values,
 };
-use crate::options::{ControllerOptions, InvalidOption, LeaderElectionOptions};
+use crate::{
+    backends::BackendConfig,
+    options::{ControllerOptions, InvalidOption, LeaderElectionOptions},
+    provisioner::Provisioner,
+    telemetry::logs::LogFormat,
+};
 
 /// All that the program was told, ready to act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +32,6 @@ pub(crate) struct Settings {
     pub(crate) provisioners: Vec<ProvisionerSettings>,
 }
 
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// One JSON object a line.
-    Json,
-    /// For people.
-    Human,
-}
-
 /// One provisioner of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProvisionerSettings {
@@ -51,18 +47,24 @@ pub(crate) struct ProvisionerSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendSection(Section);
 
-#[cfg_attr(not(test), expect(dead_code, reason = "read when the backends are joined to the settings"))]
 impl BackendSection {
-    /// Reads the section into the type of the backends' own configuration.
+    /// Reads the section and makes the backend.
     ///
     /// # Errors
-    /// What the type refuses, with the section's source.
-    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        serde_json::from_value(self.0.value.clone()).map_err(|error| self.refuse(error))
+    /// The first setting that can't work, with the section's source.
+    pub(crate) fn build(&self) -> Result<Arc<dyn Provisioner>, ConfigError> {
+        let config: BackendConfig =
+            serde_json::from_value(self.0.value.clone()).map_err(|error| self.refuse(error))?;
+        config.build().map_err(|error| self.refuse(error))
     }
 
-    /// The error for a section that can't be used because of `problem`.
-    pub(crate) fn refuse(&self, problem: impl std::fmt::Display) -> ConfigError {
+    /// The section as it was written.
+    #[cfg(test)]
+    pub(crate) fn written(&self) -> &serde_json::Value {
+        &self.0.value
+    }
+
+    fn refuse(&self, problem: impl std::fmt::Display) -> ConfigError {
         ConfigError::misplaced(&self.0.source, format!("backend: {problem}"))
     }
 }

@@ -230,10 +230,7 @@ fn an_entry_of_provisioners_wins_over_what_is_said_for_all() {
         settings.provisioners.iter().map(|one| one.controller.retry_max.as_secs() / 3600).collect();
     assert_eq!(hours, [2, 3]);
     assert_eq!(settings.provisioners[1].controller.additional_provisioner_names, ["old-b"]);
-    assert_eq!(
-        settings.provisioners[1].backend.read::<Value>().unwrap(),
-        json!({"exec": {"command": ["/bin/b"]}})
-    );
+    assert_eq!(settings.provisioners[1].backend.written().clone(), json!({"exec": {"command": ["/bin/b"]}}));
 }
 
 #[test]
@@ -247,7 +244,7 @@ fn the_defaults_of_the_table_are_those_of_the_library() {
 
 #[test]
 fn flags_of_the_backend_lie_over_the_section_of_the_file() {
-    let backend = |given: &Given| given.accepted().provisioners[0].backend.read::<Value>().unwrap();
+    let backend = |given: &Given| given.accepted().provisioners[0].backend.written().clone();
     let given =
         Given::file("provisionerName: a\nbackend:\n  directory: {path: /a, future: {deep: [1, true]}}\n");
     assert_eq!(backend(&given), json!({"directory": {"path": "/a", "future": {"deep": [1, true]}}}));
@@ -268,7 +265,7 @@ fn flags_of_the_backend_lie_over_the_section_of_the_file() {
 fn the_arguments_of_a_program_may_begin_with_a_dash() {
     let given = Given::flags(&["--provisioner-name=a", "--backend=exec"]);
     let given = ["--exec-command", "sh", "--exec-command", "-c"].into_iter().fold(given, Given::flag);
-    let backend = given.accepted().provisioners[0].backend.read::<Value>().unwrap();
+    let backend = given.accepted().provisioners[0].backend.written().clone();
     assert_eq!(backend, json!({"exec": {"command": ["sh", "-c"]}}));
 }
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroUsize, time::Durat
 use jiff::SignedDuration;
 use tracing_subscriber::EnvFilter;
 
-use super::LogFormat;
 use crate::options::EventVerbosity;
+use crate::telemetry::logs::LogFormat;
 
 /// No wait or limit is sensibly longer; sums of a few of them stay far from any overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -73,8 +73,7 @@ impl Machine {
         let proven = |write: &Write| match write.kind {
             Kind::StepDown => stored.holder.is_none() && stored.renewed == Some(write.stamp),
             Kind::Acquire | Kind::Renew => {
-                stored.is_held_by(&me)
-                    && (stored.renewed == Some(write.stamp) || slips!(self, HolderIsProof))
+                stored.is_held_by(&me) && (stored.renewed == Some(write.stamp) || slips!(self, HolderIsProof))
             }
         };
         let at = self.doubtful.iter().rposition(proven)?;
