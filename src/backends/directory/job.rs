@@ -111,7 +111,15 @@ mod tests {
         assert!(futures::poll!(&mut second).is_pending());
         release.send(()).unwrap();
         assert_eq!(second.await.unwrap(), Ok(true));
-        assert!(jobs.lock_of(&VolumeName::parse("other").unwrap()).try_lock().is_ok());
-        assert_eq!(jobs.locks.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn locks_of_ended_jobs_do_not_pile_up() {
+        let jobs = Jobs::default();
+        for number in 0..10 {
+            let name = VolumeName::parse(&format!("pvc-{number}")).unwrap();
+            jobs.run(&name, |_| ()).await.unwrap();
+            assert_eq!(jobs.locks.lock().unwrap().len(), 1);
+        }
     }
 }

@@ -44,8 +44,8 @@ pub(super) enum MakeError {
 pub(super) enum NothingMade {
     #[error("volume {0}: something that is not a directory has its name in the base; move it away")]
     NotADirectory(VolumeName),
-    #[error("volume {name}: its directory was made by installation {other:?}, not by this one")]
-    Foreign { name: VolumeName, other: String },
+    #[error(transparent)]
+    Foreign(#[from] marker::Foreign),
     #[error("volume {name}: {step} failed: {source}")]
     Io { name: VolumeName, step: &'static str, source: io::Error },
 }
@@ -67,9 +67,8 @@ impl Plan {
     /// What has the volume's name now; an error if it is nothing of ours.
     fn look(&self, base: &Base) -> Result<Entry, NothingMade> {
         let failed = |source| self.failed("looking for it", source);
-        let marked = marker::read(base, &self.name).map_err(failed)?;
-        if let Some(other) = marked.map(|m| m.installation).filter(|i| *i != self.marker.installation) {
-            return Err(NothingMade::Foreign { name: self.name.clone(), other });
+        if let Some(foreign) = marker::foreign(base, &self.name, &self.marker.installation).map_err(failed)? {
+            return Err(foreign.into());
         }
         match entry(&base.root, self.name.as_str()).map_err(failed)? {
             Entry::Other => Err(NothingMade::NotADirectory(self.name.clone())),

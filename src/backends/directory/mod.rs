@@ -140,13 +140,11 @@ fn open_base(settings: &Settings) -> Result<Base, Cause> {
 
 /// Refuses what another installation made in a base that both share.
 fn ours(base: &Base, name: &VolumeName, installation: Option<&str>) -> Result<(), Cause> {
-    let (Some(own), Some(marker)) = (installation, marker::read(base, name)?) else { return Ok(()) };
-    if marker.installation == own {
-        return Ok(());
+    let Some(own) = installation else { return Ok(()) };
+    match marker::foreign(base, name, own)? {
+        Some(foreign) => Err(foreign.into()),
+        None => Ok(()),
     }
-    let other = marker.installation;
-    Err(format!("volume {name}: its directory was made by installation {other:?}: nothing was removed")
-        .into())
 }
 
 fn refusal(name: &VolumeName, found: &str, expected: &str) -> Cause {

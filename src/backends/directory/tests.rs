@@ -13,6 +13,7 @@ use cap_std::fs::Dir;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
@@ -248,9 +249,8 @@ async fn a_tree_deeper_than_any_stack_or_path_is_removed() {
     let volume = place.provision().await.unwrap();
     let mut dir = ambient(place.base(NAME));
     for _ in 0..3_000 {
-        dir.create_dir("deeper").unwrap();
-        dir.write("file", "x").unwrap();
-        dir = dir.open_dir("deeper").unwrap();
+        tree::make_private(&dir, "deeper").unwrap();
+        dir = tree::open_child(&dir, "deeper").unwrap();
     }
     drop(dir);
     place.backend.delete(&volume).await.unwrap();
@@ -305,6 +305,27 @@ async fn a_forged_volume_whose_path_is_not_its_own_is_refused_and_touches_nothin
     place.assert_outside_untouched();
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Paths made of pieces of the right one, of what path tricks are made of, and of anything.
+    #[test]
+    fn only_the_one_path_that_this_backend_would_have_made_is_taken(
+        pieces in prop::collection::vec(prop_oneof![
+            Just("BASE".to_owned()), Just(NAME.to_owned()), Just("/".to_owned()), Just("..".to_owned()),
+            Just("\0".to_owned()), Just(".".to_owned()), "\\PC{0,4}",
+        ], 0..6),
+    ) {
+        let place = Place::new();
+        let base = place.base("").to_str().unwrap().trim_end_matches('/').to_owned();
+        let path = pieces.concat().replace("BASE", &base);
+        let mut volume = PersistentVolume { spec: Some(PersistentVolumeSpec::default()), ..Default::default() };
+        volume.metadata.name = Some(NAME.into());
+        volume.spec.as_mut().unwrap().host_path = Some(HostPathVolumeSource { path: path.clone(), type_: None });
+        prop_assert_eq!(place.backend.own(&volume).is_ok(), path == format!("{base}/{NAME}"));
+    }
+}
+
 #[tokio::test]
 async fn a_link_or_file_in_a_volumes_place_is_neither_adopted_nor_removed() {
     let place = Place::new();
@@ -334,6 +355,8 @@ async fn what_another_installation_made_is_neither_adopted_nor_removed() {
     );
     let error = place.backend.delete_with(&volume, &call("other/example.com/dir")).await.unwrap_err();
     assert!(error.to_string().contains("cluster/example.com/dir"), "{error}");
+    // The way out that the message names.
+    assert!(error.to_string().contains(".kube-provisioner/markers/"), "{error}");
     assert!(place.base(NAME).exists());
 }
 
