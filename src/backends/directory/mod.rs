@@ -1,8 +1,8 @@
 //! The directory backend: a directory per volume below one base, handed to pods as a hostPath volume.
 //!
 //! For a base that every node sees under the same path (a shared file system), or a single node: volumes
-//! carry no node affinity. What may go wrong with paths is dealt with in [`tree`], [`make`] and
-//! [`remove`]; this file only translates between them and the contract.
+//! carry no node affinity. What may go wrong with paths is dealt with in `tree`, `make` and
+//! `remove`; this file only translates between them and the contract.
 
 use std::{collections::BTreeMap, sync::Arc};
 

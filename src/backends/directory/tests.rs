@@ -305,16 +305,22 @@ async fn a_forged_volume_whose_path_is_not_its_own_is_refused_and_touches_nothin
     place.assert_outside_untouched();
 }
 
+fn right_path() -> Vec<String> {
+    ["BASE", "/", NAME].map(str::to_owned).to_vec()
+}
+
+fn piece() -> impl Strategy<Value = String> {
+    let tricks = prop::sample::select(vec!["BASE", NAME, "/", "..", ".", "\0"]).prop_map(str::to_owned);
+    prop_oneof![tricks, "\\PC{0,4}"]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// Paths made of pieces of the right one, of what path tricks are made of, and of anything.
     #[test]
     fn only_the_one_path_that_this_backend_would_have_made_is_taken(
-        pieces in prop::collection::vec(prop_oneof![
-            Just("BASE".to_owned()), Just(NAME.to_owned()), Just("/".to_owned()), Just("..".to_owned()),
-            Just("\0".to_owned()), Just(".".to_owned()), "\\PC{0,4}",
-        ], 0..6),
+        pieces in prop_oneof![9 => prop::collection::vec(piece(), 0..6), 1 => Just(right_path())],
     ) {
         let place = Place::new();
         let base = place.base("").to_str().unwrap().trim_end_matches('/').to_owned();
@@ -480,28 +486,25 @@ fn plan() -> Plan {
 fn a_deletion_beside_a_straggling_provision_leaves_a_marked_volume_or_nothing() {
     let place = Place::new();
     let path = place.base("").to_str().unwrap().to_owned();
-    let work = |epoch: u64, deletes: bool| {
-        let path = path.clone();
-        std::thread::spawn(move || {
-            for _ in 0..200 {
-                let base = Base::open(&path).unwrap();
-                let plan = Plan { epoch, ..plan() };
-                // Losing a race is an error of that call, and it is repeated.
-                if deletes {
-                    let _ = remove::remove(&base, &plan.name, &Wanted::default());
-                } else {
-                    let _ = plan.carry_out(&base, &Wanted::default());
-                }
-            }
-        })
+    // Losing a race is an error of that call, and it is repeated.
+    let make = |epoch: u64| {
+        let plan = Plan { epoch, ..plan() };
+        plan.carry_out(&Base::open(&path).unwrap(), &Wanted::default()).is_ok()
     };
-    let threads = [work(1, false), work(2, false), work(3, true), work(4, true)];
-    for thread in threads {
-        thread.join().unwrap();
+    let remove = || remove::remove(&Base::open(&path).unwrap(), &plan().name, &Wanted::default()).is_ok();
+    for round in 0..500 {
+        std::thread::scope(|threads| {
+            let calls = [threads.spawn(|| make(1)), threads.spawn(|| make(2)), threads.spawn(&remove)];
+            let succeeded = calls.map(|call| call.join().unwrap());
+            assert!(succeeded.contains(&true), "round {round}: each call lost to another");
+        });
+        let made = place.base(NAME).exists();
+        assert!(
+            !made || place.state("markers").join(NAME).exists(),
+            "round {round}: a volume without a marker"
+        );
     }
-    assert!(!place.base(NAME).exists() || place.state("markers").join(NAME).exists());
-    let base = Base::open(&path).unwrap();
-    remove::remove(&base, &plan().name, &Wanted::default()).unwrap();
+    assert!(remove());
     place.assert_empty();
     place.assert_outside_untouched();
 }
