@@ -33,6 +33,14 @@ impl Wanted {
     }
 }
 
+#[cfg(test)]
+impl Wanted {
+    /// By nobody any more.
+    pub(super) fn no_longer() -> Self {
+        Self { dropped: Arc::new(AtomicBool::new(true)) }
+    }
+}
+
 /// Cancels when the future that holds it is dropped.
 struct CancelOnDrop(Wanted);
 
