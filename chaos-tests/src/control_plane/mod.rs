@@ -4,7 +4,6 @@
 
 mod certificates;
 mod components;
-mod directory;
 pub(crate) mod kubeconfig;
 
 mod ready;
@@ -22,9 +21,10 @@ use kube::{
 };
 use rustix::process::Signal;
 
-use self::{components::Plan, directory::Directory};
+use self::components::Plan;
 use crate::{
     binaries::{self, Program},
+    directory::Directory,
     ports::Port,
     process::{Launch, Process},
 };
