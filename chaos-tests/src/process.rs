@@ -137,6 +137,15 @@ impl Process {
             .with_context(|| format!("cannot send {signal:?} to process {}", self.pid()))
     }
 
+    /// Completes when the process has ended; does not keep it.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut exit = self.exit.clone();
+        async move {
+            // The sender is gone only when the process was reaped.
+            let _ = exit.wait_for(Option::is_some).await;
+        }
+    }
+
     /// Waits for the end of the process.
     ///
     /// # Errors

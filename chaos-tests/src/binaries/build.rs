@@ -120,7 +120,6 @@ fn with_progress<T>(program: Program, work: impl FnOnce() -> T) -> T {
         });
         let result = work();
         drop(done);
-        eprintln!("built {} in {} s", program.name(), started.elapsed().as_secs());
         result
     })
 }

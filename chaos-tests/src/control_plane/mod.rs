@@ -251,7 +251,8 @@ impl ControlPlane {
         })
     }
 
-    /// Starts a program again, on the same port and data, and waits until it serves. Kills it first if it runs.
+    /// Starts a program again, on the same port and data, after killing it if it runs. Waits until etcd, the API
+    /// server or Jaeger serve; the controller manager and the scheduler serve nothing and may take seconds to work.
     ///
     /// # Errors
     /// If the program is not part of this control plane, or is not ready in time.
