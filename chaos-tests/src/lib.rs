@@ -20,6 +20,7 @@ pub mod http;
 pub mod manifests;
 pub mod ports;
 pub mod process;
+pub mod procfs;
 pub mod product;
 pub mod replica;
 pub mod wait;

@@ -7,12 +7,11 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
-};
+use chaos_tests::procfs::{self, Watched};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A `PATH` with what the harness itself needs and nothing of the control plane, and an empty cache.
 struct Machine {
@@ -102,29 +101,20 @@ fn a_killed_build_leaves_neither_compilers_nor_files() {
     let lines = BufReader::new(command.stderr.take().unwrap()).lines();
     let compiler =
         lines.map(Result::unwrap).find_map(|line| line.strip_prefix("compiler ").map(str::to_owned));
-    let compiler =
-        pidfd_open(Pid::from_raw(compiler.unwrap().parse().unwrap()).unwrap(), PidfdFlags::empty()).unwrap();
+    let compiler = Watched::new(compiler.unwrap().parse().unwrap()).unwrap();
     let janitor = janitor_of(command.id());
     kill_process(Pid::from_child(&command), Signal::KILL).unwrap();
     command.wait().unwrap();
     for process in [compiler, janitor] {
-        let deadline = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&deadline)).unwrap();
-        assert_eq!(ended, 1, "a process is left behind");
+        process.wait_end(Duration::from_secs(60)).unwrap();
     }
     assert_eq!(files(&machine.cache()), Vec::<PathBuf>::new());
 }
 
-/// A handle of the child that will remove the build's directory.
-fn janitor_of(parent: u32) -> std::os::fd::OwnedFd {
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).unwrap();
-    let lists = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-    let children: Vec<String> =
-        lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let is_janitor =
-        |pid: &&String| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("rm -rf");
-    let janitor = children.iter().find(is_janitor).unwrap();
-    pidfd_open(Pid::from_raw(janitor.parse().unwrap()).unwrap(), PidfdFlags::empty()).unwrap()
+/// The child that will remove the build's directory.
+fn janitor_of(parent: u32) -> Watched {
+    let is_janitor = |pid: &u32| procfs::command_line(*pid).unwrap().contains("rm -rf");
+    Watched::new(procfs::children(parent).unwrap().into_iter().find(is_janitor).unwrap()).unwrap()
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::{
     io::{BufRead, BufReader},
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -13,14 +12,13 @@ use chaos_tests::{
     binaries::Program,
     cluster::{self, Scope},
     control_plane::{ControlPlane, Options},
-    http, wait,
+    http,
+    procfs::{self, Watched},
+    wait,
 };
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, pidfd_open},
-};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -108,7 +106,7 @@ async fn control_planes_side_by_side_do_not_see_each_other() {
     assert!(namespaces.get_opt("default").await.unwrap().is_some());
     assert!(namespaces.get_opt(scope.namespace()).await.unwrap().is_none());
     let directory = other.directory().to_owned();
-    let processes = handles(other.pids().into_values());
+    let processes = watch(other.pids().into_values());
     drop(other);
     assert!(!directory.exists(), "{} is still there", directory.display());
     assert_all_end(&processes);
@@ -143,7 +141,7 @@ async fn a_panic_takes_the_control_plane_down() {
     let (sender, told) = tokio::sync::oneshot::channel();
     let panicked = tokio::spawn(async {
         let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
-        sender.send((handles(plane.pids().into_values()), plane.directory().to_owned())).unwrap();
+        sender.send((watch(plane.pids().into_values()), plane.directory().to_owned())).unwrap();
         panic!("on purpose");
     });
     let (processes, directory) = told.await.unwrap();
@@ -181,7 +179,7 @@ async fn the_shared_control_plane_ends_with_the_tests_that_share_it() {
     let (directory, children): (PathBuf, Vec<u32>) = serde_json::from_str(line).unwrap();
     assert_eq!(children.len(), 6, "five programs and the janitor");
     // Those that have ended already have no handle any more.
-    let processes: Vec<OwnedFd> = children.into_iter().filter_map(|pid| handle(pid).ok()).collect();
+    let processes: Vec<Watched> = children.into_iter().filter_map(|pid| Watched::new(pid).ok()).collect();
     assert_all_end(&processes);
     assert!(!directory.exists());
 }
@@ -190,7 +188,7 @@ async fn the_shared_control_plane_ends_with_the_tests_that_share_it() {
 #[ignore = "a part of the test above, which runs it in a process of its own"]
 async fn tells_what_runs_for_the_shared_control_plane() {
     let plane = cluster::shared().await.unwrap();
-    let state = (plane.directory(), children_of(std::process::id()));
+    let state = (plane.directory(), procfs::children(std::process::id()).unwrap());
     println!("\nshared: {}", serde_json::to_string(&state).unwrap());
 }
 
@@ -226,7 +224,7 @@ fn run_alone(test: &str) -> std::process::Output {
 struct Up {
     child: Child,
     directory: PathBuf,
-    processes: Vec<OwnedFd>,
+    processes: Vec<Watched>,
 }
 
 impl Up {
@@ -241,37 +239,22 @@ impl Up {
         let told: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert!(Path::new(told["kubeconfig"].as_str().unwrap()).exists());
         assert_eq!(told["processes"].as_object().unwrap().len(), 5);
-        let children = children_of(child.id());
+        let children = procfs::children(child.id()).unwrap();
         assert_eq!(children.len(), 6, "five programs and the janitor");
-        Self { directory: told["directory"].as_str().unwrap().into(), processes: handles(children), child }
+        Self { directory: told["directory"].as_str().unwrap().into(), processes: watch(children), child }
     }
 
     fn signal(&self, signal: Signal) {
-        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }
 
-fn children_of(parent: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
-    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-    children
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
+fn watch(pids: impl IntoIterator<Item = u32>) -> Vec<Watched> {
+    pids.into_iter().map(|pid| Watched::new(pid).unwrap()).collect()
 }
 
-fn handle(pid: u32) -> rustix::io::Result<OwnedFd> {
-    pidfd_open(Pid::from_raw(pid.try_into().unwrap()).unwrap(), PidfdFlags::empty())
-}
-
-fn handles(pids: impl IntoIterator<Item = u32>) -> Vec<OwnedFd> {
-    pids.into_iter().map(|pid| handle(pid).unwrap()).collect()
-}
-
-/// The handle of a process becomes readable when it ends.
-fn assert_all_end(processes: &[OwnedFd]) {
-    let deadline = Timespec { tv_sec: 60, tv_nsec: 0 };
+fn assert_all_end(processes: &[Watched]) {
     for process in processes {
-        let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&deadline)).unwrap();
-        assert_eq!(ended, 1, "a process is left behind");
+        process.wait_end(DEADLINE).unwrap();
     }
 }
