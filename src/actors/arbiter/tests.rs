@@ -352,7 +352,7 @@ fn losing_the_lease_stops_everything_and_a_key_starts_again_only_after_it_has_st
     assert_eq!(table.did(), ["stop pvc-a"]);
     table.lead(60);
     assert_eq!(table.did(), ["stop pvc-a"], "the old epoch's operation is still there");
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     assert_eq!(table.did(), ["provision pvc-a, unknown"]);
 }
 
@@ -361,7 +361,7 @@ fn a_volume_that_another_leader_saved_settles_what_was_unknown_here() {
     let mut table = Table::leading(rules());
     table.claim("a");
     table.arbiter.leadership(None, table.now);
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     table.volume("a", Phase::Bound);
     let gone = Claim { uid: "a".into(), ..Claim::default() };
     table.arbiter.see_claims(&[watch::News::Gone(Arc::new(gone))], table.now);

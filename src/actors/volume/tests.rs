@@ -132,7 +132,8 @@ fn ending(outcome: &Outcome) -> String {
         Outcome::Rescheduled(_) => "rescheduled".to_owned(),
         Outcome::Superseded(_) => "superseded".to_owned(),
         Outcome::Ignored(_) => "ignored".to_owned(),
-        Outcome::Stopped => "stopped".to_owned(),
+        Outcome::Stopped { unknown: false } => "stopped".to_owned(),
+        Outcome::Stopped { unknown: true } => "stopped unknown".to_owned(),
         Outcome::Failed(failure) => {
             let flag = |set, word: &str| if set { format!(" {word}") } else { String::new() };
             format!(
@@ -269,7 +270,16 @@ fn a_leadership_that_ends_stops_every_step() {
     let stopped = |answers| provision_story(provision_task(), answers);
     assert_eq!(stopped(vec![Answer::NotLeading]), "provision, stopped");
     let lost = || Answer::Volume(Err(not_leading()));
-    assert_eq!(stopped(vec![provisioned("/a"), lost()]), "provision, create, stopped");
+    assert_eq!(stopped(vec![provisioned("/a"), lost()]), "provision, create, stopped unknown");
+}
+
+#[test]
+fn an_operation_that_is_cut_off_knows_whether_the_backend_was_called() {
+    let stale = ProvisionTask { read_claim: true, ..provision_task() };
+    let (mut operation, _) = provisioning(stale);
+    assert!(matches!(operation.cut_off(), Outcome::Stopped { unknown: false }));
+    operation.answer(Answer::Claim(Ok(Some(Box::new(claim())))), 0.0);
+    assert!(matches!(operation.cut_off(), Outcome::Stopped { unknown: true }));
 }
 
 fn volume() -> Volume {
