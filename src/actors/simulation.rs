@@ -75,6 +75,8 @@ struct World {
     /// The replica that called the backend last for each asset, until it dies: it remembers what it does
     /// not know. What nobody remembers, or only a standby does, is left to the audit.
     makers: BTreeMap<String, usize>,
+    /// Assets that were deleted: their claims are gone for ever.
+    deleted: BTreeSet<String>,
     replicas: Vec<Replica>,
     leader: Option<(usize, LeaderGuard)>,
     epochs: u64,
@@ -98,6 +100,7 @@ impl World {
             volume_log: Vec::new(),
             assets: BTreeSet::new(),
             makers: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             replicas: Vec::new(),
             leader: None,
             epochs: 0,
@@ -331,7 +334,11 @@ impl World {
                 Ok(self.volumes.get(&name).cloned().map(Box::new))
             }),
             Effect::CallProvision if !valid => Answer::NotLeading,
-            Effect::CallProvision => self.provision(at, &name, before, after),
+            Effect::CallProvision => {
+                let unknown = matches!(&running.task, Task::Provision(task) if task.unknown);
+                assert!(unknown || !self.deleted.contains(&name), "{name} is provisioned a second time");
+                self.provision(at, &name, before, after)
+            }
             Effect::CallDelete(_) if !valid => Answer::NotLeading,
             Effect::CallDelete(volume) => self.delete(volume, before, after),
             _ if !valid => Answer::NotLeading,
@@ -367,6 +374,7 @@ impl World {
             return Answer::Deleted(Err(DeleteError::failed("busy")));
         }
         self.assets.remove(&*slim.name);
+        self.deleted.insert(slim.name.to_string());
         Answer::Deleted(if after { Err(DeleteError::failed("lost")) } else { Ok(()) })
     }
 
