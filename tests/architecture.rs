@@ -12,7 +12,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("provisioner", &[]),
     ("lifecycle", &["clock", "provisioner"]),
     ("lease", &["clock"]),
-    ("options", &["lease"]),
+    ("options", &["lease", "lifecycle"]),
     ("telemetry", &["clock", "provisioner"]),
     ("cluster", &["clock", "lease", "lifecycle", "provisioner"]),
     ("backends", &["provisioner"]),
