@@ -126,7 +126,7 @@ impl Contest {
         let answer = timeout(limit, self.lock.try_acquire_or_renew()).await;
         let trouble = match &answer {
             Ok(_) => self.troubles.take(),
-            Err(_) => Some(Trouble::NoAnswer),
+            Err(_) => Some(Trouble::Unreachable),
         };
         if let Ok(Err(error)) = &answer {
             tracing::debug!(lease = self.desk.lease(), %error, "attempt failed");

@@ -103,7 +103,7 @@ pub(super) enum Step {
     Lose(usize),
     ArriveLate(usize),
     Watch(usize),
-    StepDown(usize),
+    GiveUp(usize),
     Restart(usize),
     Meddle(Meddling),
 }
@@ -128,7 +128,7 @@ impl Row {
                     steps.push(Step::Read(at));
                 }
                 if world.step_downs > 0 && replica.machine.term().is_some() {
-                    steps.push(Step::StepDown(at));
+                    steps.push(Step::GiveUp(at));
                 }
             }
             Call::Reading(..) => steps.push(Step::Send(at)),
@@ -325,7 +325,7 @@ impl Model for Row {
                 Some(lease) => replica.machine.watched(now, lease.clone()),
                 None => replica.machine.watched_deletion(now, store.version),
             }),
-            Step::StepDown(at) => {
+            Step::GiveUp(at) => {
                 world.step_downs -= 1;
                 self.feed(&mut world, at, |replica, _, _| replica.machine.step_down());
             }
