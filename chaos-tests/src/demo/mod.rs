@@ -10,11 +10,7 @@ mod summary;
 mod table;
 mod world;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Instant,
-};
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
@@ -137,7 +133,8 @@ async fn stay(options: &Options, stop: &Stop, story: &mut Story<'_>) -> Result<(
 
 fn tell(options: &Options, summary: &Summary) {
     if options.json {
-        println!("{}", summary.line());
+        // Nobody reads it: no reason to end other than well.
+        let _ = writeln!(std::io::stdout(), "{}", summary.line());
     }
 }
 
@@ -145,7 +142,7 @@ async fn build(screen: &mut Screen) -> Result<PathBuf> {
     screen.heading("1. The program");
     screen.say("Building kube-provisioner as it is released; the first time takes some minutes.");
     let program = tokio::task::spawn_blocking(|| product::build(Profile::Release)).await??;
-    screen.done(&format!("{}", shown(&program)));
+    screen.done(&program.display().to_string());
     Ok(program)
 }
 
@@ -165,10 +162,6 @@ async fn start_plane(options: &Options, screen: &mut Screen) -> Result<ControlPl
     .context("the control plane does not start")?;
     screen.done(&format!("serving at {} after {:.1} s", plane.server(), started.elapsed().as_secs_f32()));
     Ok(plane)
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// `work`, unless it is interrupted.

@@ -123,8 +123,9 @@ impl<'a> Story<'a> {
     /// Half of the claims are there before, half come after: whatever the leader managed, its successor has work.
     async fn kill_the_leader(&mut self) -> Result<Killed> {
         self.screen.heading("5. Twenty more, and the leader is killed on the way");
-        self.screen
-            .say("SIGKILL: it can't say goodbye, and leaves half-made volumes and a Lease in its name.");
+        self.screen.say(
+            "SIGKILL: it can't say goodbye; it may leave half-made volumes, and leaves a Lease in its name.",
+        );
         self.screen.say("A standby has to wait until that Lease has run out: the dead might only be slow.");
         let second = BATCH + 1;
         self.create(second..=BATCH + BEFORE_THE_KILL).await?;
@@ -229,7 +230,7 @@ impl Story<'_> {
         self.screen.say("The cluster, for kubectl:");
         self.screen.say(&format!("    export KUBECONFIG={kubeconfig}"));
         if !stays_up {
-            self.screen.say("Both are stopped now and removed; with --keep they stay up.");
+            self.screen.say("Both are gone in a moment; with --keep they stay up.");
             return Ok(());
         }
         self.invite_to_try()

@@ -70,13 +70,15 @@ pub(super) fn role(name: &str, runs: bool, leader: Option<&str>) -> Role {
 
 /// All lines, for a terminal.
 pub(super) fn picture(replicas: &[ReplicaRow], world: &World, goal: &Goal) -> Vec<String> {
-    let mut lines: Vec<String> = replicas.iter().map(replica).collect();
+    let mut lines = vec![String::new()];
+    lines.extend(replicas.iter().map(replica));
     lines.push(String::new());
     lines.push(format!("  {}", bar(goal)));
     lines.push(String::new());
     let cells: Vec<String> =
         world.claims.iter().map(|(name, claim)| cell(name, world.progress(claim))).collect();
     lines.extend(by_columns(&cells));
+    lines.push(String::new());
     lines
 }
 
