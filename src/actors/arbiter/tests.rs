@@ -172,7 +172,7 @@ fn a_standby_knows_all_and_starts_nothing_and_a_leader_needs_every_kind_first() 
     assert!(standby.did().is_empty());
     assert_eq!(standby.arbiter.queued_in(Lane::Provision), 1);
     standby.lead(51);
-    assert_eq!(standby.did(), ["provision pvc-a"], "taking over is only the permission to start");
+    assert_eq!(standby.did(), ["provision pvc-a, reading"], "taking over is only the permission to start");
 }
 
 #[test]
@@ -237,9 +237,13 @@ fn an_unknown_outcome_is_found_out_even_when_the_claim_is_gone() {
     let mut table = Table::leading(rules());
     table.claim("a");
     table.finish("pvc-a", failed(true));
+    table.did();
     let gone = Claim { uid: "a".into(), ..Claim::default() };
     table.arbiter.see_claims(&[watch::News::Gone(Arc::new(gone))], table.now);
-    table.arbiter.lose_class_for_test("fast", table.now);
+    assert_eq!(table.did(), ["provision pvc-a, unknown"], "at once: who waits for the asset is gone");
+    table.finish("pvc-a", failed(true));
+    let class = Class { name: "fast".into(), ..Class::default() };
+    table.arbiter.see_classes(&[watch::News::Gone(Arc::new(class))], table.now);
     table.did();
     table.pass(15);
     assert_eq!(table.did(), ["provision pvc-a, unknown"]);
@@ -348,7 +352,7 @@ fn losing_the_lease_stops_everything_and_a_key_starts_again_only_after_it_has_st
     assert_eq!(table.did(), ["stop pvc-a"]);
     table.lead(60);
     assert_eq!(table.did(), ["stop pvc-a"], "the old epoch's operation is still there");
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     assert_eq!(table.did(), ["provision pvc-a, unknown"]);
 }
 
@@ -357,7 +361,7 @@ fn a_volume_that_another_leader_saved_settles_what_was_unknown_here() {
     let mut table = Table::leading(rules());
     table.claim("a");
     table.arbiter.leadership(None, table.now);
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     table.volume("a", Phase::Bound);
     let gone = Claim { uid: "a".into(), ..Claim::default() };
     table.arbiter.see_claims(&[watch::News::Gone(Arc::new(gone))], table.now);
@@ -416,11 +420,4 @@ fn a_node_that_goes_wakes_the_claims_that_were_to_go_to_it() {
     table.did();
     table.arbiter.see_nodes(&[watch::News::Gone(Arc::new(node))], table.now);
     assert_eq!(table.did(), ["provision pvc-a"]);
-}
-
-impl Arbiter {
-    fn lose_class_for_test(&mut self, name: &str, now: BootTime) {
-        let class = Class { name: name.into(), ..Class::default() };
-        self.see_classes(&[watch::News::Gone(Arc::new(class))], now);
-    }
 }

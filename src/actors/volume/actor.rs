@@ -143,7 +143,7 @@ impl Handler<Stop> for VolumeActor {
         under_way.abort();
         // Reported only once the cancelled call is really gone: then its key may be worked on again.
         let gone = async move { drop(under_way.await) };
-        gone.into_actor(self).map(|(), actor, ctx| actor.finish(Outcome::Stopped, ctx)).spawn(ctx);
+        gone.into_actor(self).map(|(), actor, ctx| actor.finish(actor.operation.cut_off(), ctx)).spawn(ctx);
     }
 }
 
@@ -168,9 +168,13 @@ impl Work {
             Effect::DeleteVolume { uid, version } => {
                 Answer::Volume(calls.delete_volume(guard, name, &uid, version).await.map(boxed))
             }
-            Effect::StripFinalizer { uid } => {
-                let stripped = calls.strip_finalizer(guard, name, &uid).await;
+            Effect::StripFinalizer { uid, version } => {
+                let stripped = calls.strip_finalizer(guard, name, &uid, version).await;
                 Answer::Volume(stripped.map(|volume| boxed(Some(volume))))
+            }
+            Effect::AddFinalizer { uid, version } => {
+                let added = calls.add_finalizer(guard, name, &uid, version).await;
+                Answer::Volume(added.map(|volume| boxed(Some(volume))))
             }
             Effect::Unselect => self.unselect().await,
             Effect::CallProvision => self.provision(traceparent).await,

@@ -176,11 +176,12 @@ impl Machine {
         {
             term.valid_until = shift(term.valid_until);
         }
+        let by_the_wall_clock = slips!(self, ForeignClock);
         if let Some(sighting) = &mut self.sighting {
             sighting.first_seen = BootTime::default();
             if sighting.free_at <= now {
                 sighting.free_at = BootTime::default();
-            } else if !slips!(self, ForeignClock) {
+            } else if !by_the_wall_clock {
                 sighting.free_at = shift(sighting.free_at);
             }
         }
