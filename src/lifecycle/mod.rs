@@ -4,6 +4,7 @@
 //! ([`crate::provisioner`]), whose words it speaks.
 
 pub mod claim;
+pub mod explain;
 pub mod names;
 pub mod objects;
 pub mod pv;
