@@ -1,4 +1,5 @@
-//! Pure decisions: what to do with a claim or a volume, how its PV is built, when to try again.
+//! Pure decisions: what to do with a claim or a volume, how its PV is built, when to try again, and what to
+//! tell who asks why.
 //!
 //! Nothing here does IO, reads a clock, or knows an actor. The only neighbour it knows is the contract
 //! ([`crate::provisioner`]), whose words it speaks.
