@@ -64,7 +64,8 @@ impl Question<'_> {
             Decision::NotOurs => self.not_ours(),
             Decision::Delete(proof) => self.delete(proof),
             Decision::Keep if volume.phase != Phase::Bound => self.keep(),
-            Decision::Keep | Decision::Leave | Decision::Strip => self.left_alone(),
+            Decision::Spare => self.spare(),
+            Decision::Keep | Decision::Leave | Decision::Strip | Decision::Adopt => self.left_alone(),
         }
     }
 
@@ -139,6 +140,9 @@ impl Question<'_> {
     }
 
     fn keep(&self) -> Finding {
+        if self.facts.volume.policy == ReclaimPolicy::Delete {
+            return self.case.turn_of_leader("let go of a volume that never had a claim", self.facts.deleted);
+        }
         let policy = policy_word(self.facts.volume.policy);
         if self.facts.volume.deleting {
             return self.case.turn_of_leader(
@@ -178,7 +182,7 @@ impl Question<'_> {
             Phase::Bound if volume.deleting => self.terminating_with_claim(),
             Phase::Bound => self.bound(),
             Phase::Released | Phase::Failed => self.never_bound(),
-            Phase::Pending | Phase::Available if volume.deleting => self.terminating_unbound(),
+            Phase::Pending | Phase::Available if volume.deleting => self.others(),
             Phase::Pending | Phase::Available => Finding::new(
                 State::Available,
                 "the volume is free for a claim; it is deleted only after a claim has used it",
@@ -229,25 +233,18 @@ impl Question<'_> {
     }
 
     /// It was deleted before it was bound: kube-controller-manager neither binds nor releases it any more.
-    fn terminating_unbound(&self) -> Finding {
-        if !self.facts.volume.finalizer {
-            return self.others();
+    fn spare(&self) -> Finding {
+        if let Some(claim) = self.living_claim() {
+            let work = format!("let the volume go and make it anew for claim {}, which lives", claim.path());
+            return self.case.turn_of_leader(&work, self.facts.deleted);
         }
-        match self.living_claim() {
-            Some(claim) => {
-                let work =
-                    format!("let the volume go and make it anew for claim {}, which lives", claim.path());
-                self.case.turn_of_leader(&work, self.facts.deleted)
-            }
-            None if self.facts.volume.claim.is_some() => Finding::new(
-                State::NeverBound,
-                "the volume was deleted before its claim was bound to it, and the claim is gone",
-            )
-            .waits_for("kube-controller-manager to call it Released")
-            .since(self.facts.deleted)
-            .advise("See whether kube-controller-manager runs."),
-            None => self.case.turn_of_leader("let go of a volume that never had a claim", self.facts.deleted),
-        }
+        Finding::new(
+            State::NeverBound,
+            "the volume was deleted before its claim was bound to it, and the claim is gone or could not be read",
+        )
+        .waits_for("kube-controller-manager to call it Released")
+        .since(self.facts.deleted)
+        .advise("See whether kube-controller-manager runs.")
     }
 
     fn never_bound(&self) -> Finding {

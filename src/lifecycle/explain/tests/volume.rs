@@ -192,6 +192,28 @@ fn each_reason_of_a_volume_that_stays_is_found() {
             says: &["to call it Released"],
         },
         Row {
+            what: "terminating, never had a claim",
+            change: |facts| {
+                facts.volume.phase = Phase::Available;
+                facts.volume.claim = None;
+                facts.volume.deleting = true;
+                facts.deleted = Some(at(-5));
+            },
+            state: State::InProgress,
+            since: Some(-5),
+            says: &["never had a claim"],
+        },
+        Row {
+            what: "bound, without our finalizer yet",
+            change: |facts| {
+                facts.volume.phase = Phase::Bound;
+                facts.volume.finalizer = false;
+            },
+            state: State::Bound,
+            since: Some(-60),
+            says: &[],
+        },
+        Row {
             what: "of an instance whose Lease is not there",
             change: |facts| facts.volume.instance = Some("east".into()),
             state: State::NobodyLeads,
