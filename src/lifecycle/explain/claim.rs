@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Attempt, Case, Explanation, Finding, Leader, Object, State,
+    Attempt, Case, Explanation, Finding, Leader, Object, State, consumer,
     facts::{ClaimFacts, Moment, NotRead, Pod},
     leader::Leadership,
     missing_parts,
@@ -364,12 +364,8 @@ impl Question<'_> {
     }
 
     fn consumer(&self, reason: &PendingReason) -> Finding {
-        let pods = self.pods();
-        if let Some((pod, node)) = pods.iter().find_map(|pod| Some((pod, pod.node.as_deref()?))) {
-            return bypassed(pod, node);
-        }
-        if let Some(pod) = pods.iter().find(|pod| pod.unscheduled.is_some()).or_else(|| pods.first()) {
-            return unscheduled(pod);
+        if let Some(finding) = consumer::trouble(self.pods()) {
+            return finding;
         }
         let finding = Finding::new(State::WaitingForConsumer, reason.to_string())
             .waits_for("a Pod that uses the claim")
@@ -381,55 +377,6 @@ impl Question<'_> {
                 .advise("If volumes should be made without a Pod, use a class with volumeBindingMode: Immediate."),
             Err(_) => finding.advise(format!("See whether a Pod in namespace {namespace} uses the claim, and whether it is scheduled: they could not be read.")),
         }
-    }
-}
-
-fn bypassed(pod: &Pod, node: &str) -> Finding {
-    Finding::new(
-        State::SchedulerBypassed,
-        format!(
-            "Pod {} is put on node {node} by spec.nodeName, past the scheduler, which is the one to choose a node for the claim",
-            pod.name
-        ),
-    )
-    .waits_for("the scheduler to choose a node for a Pod that uses the claim")
-    .since(pod.created)
-    .advise(format!(
-        "Create the Pod without spec.nodeName and with nodeSelector kubernetes.io/hostname: {node}. A DaemonSet does this right by itself."
-    ))
-    .advise("Or use a class with volumeBindingMode: Immediate, if its volumes can be used on every node.")
-}
-
-fn unscheduled(pod: &Pod) -> Finding {
-    let name = &pod.name;
-    match &pod.unscheduled {
-        Some(why) if why.reason == "SchedulingGated" => Finding::new(
-            State::PodUnscheduled,
-            format!("Pod {name} uses the claim but is held back by its scheduling gates"),
-        )
-        .waits_for(format!("the scheduling gates of Pod {name} to be lifted"))
-        .since(why.since)
-        .advise("See who put them there (spec.schedulingGates), and why they are still there."),
-        Some(why) => Finding::new(
-            State::PodUnscheduled,
-            format!(
-                "no node was found for Pod {name}, which uses the claim: {} ({})",
-                why.message, why.reason
-            ),
-        )
-        .waits_for(format!("the scheduler to find a node for Pod {name}"))
-        .since(why.since)
-        .advise("Mend what the scheduler says; as soon as it chooses a node, the volume is made there."),
-        None => Finding::new(
-            State::PodUnscheduled,
-            format!("scheduler {:?} has not looked at Pod {name} yet, which uses the claim", pod.scheduler),
-        )
-        .waits_for(format!("scheduler {} to choose a node for Pod {name}", pod.scheduler))
-        .since(pod.created)
-        .advise(format!(
-            "That takes seconds. If it does not happen, see whether a scheduler of the name {:?} runs.",
-            pod.scheduler
-        )),
     }
 }
 

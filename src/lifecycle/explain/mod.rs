@@ -5,6 +5,7 @@
 
 mod attempt;
 mod claim;
+mod consumer;
 pub mod facts;
 mod leader;
 mod text;
