@@ -21,8 +21,9 @@ use crate::{
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// What a backend can do is not written anywhere in the cluster: supposed, until an event denies it.
-const EVERYTHING: Capabilities =
-    Capabilities { block: true, topology: true, selector: true, data_source: true, selective: true };
+fn everything() -> Capabilities {
+    Capabilities { block: true, selector: true, data_source: true, ..Capabilities::default() }
+}
 
 /// Explains a claim.
 #[must_use]
@@ -133,7 +134,7 @@ impl Question<'_> {
     /// The controller's decision. What a backend can't do counts only if an event of its provisioner says so.
     fn decision(&self) -> Decision {
         match self.decide_for(Capabilities::default()) {
-            Decision::Refuse(reason) if self.refused(&reason).is_none() => self.decide_for(EVERYTHING),
+            Decision::Refuse(reason) if self.refused(&reason).is_none() => self.decide_for(everything()),
             decision => decision,
         }
     }
