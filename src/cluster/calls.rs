@@ -266,7 +266,7 @@ impl Calls {
         self.send::<serde::de::IgnoredAny>(what, with(request, Authority::Events), CALL_LIMIT).await.map(drop)
     }
 
-    async fn read<T: DeserializeOwned>(
+    pub(super) async fn read<T: DeserializeOwned>(
         &self,
         what: String,
         request: Result<Sent, kube::core::request::Error>,
@@ -322,7 +322,7 @@ fn with(mut request: Sent, authority: Authority) -> Sent {
     request
 }
 
-fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+pub(super) fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(CallError::NotFound { .. }) => Ok(None),
