@@ -27,7 +27,7 @@ use crate::{
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How often a log is read again for a line that must come.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Which program a candidate runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

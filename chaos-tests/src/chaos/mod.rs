@@ -1,10 +1,15 @@
 //! `cargo chaos`: scenarios that break something on purpose and measure or check what follows. Command line only;
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
+pub mod audit;
 pub mod cast;
+pub mod churn;
+pub mod clocks;
 pub mod failover;
 pub mod load;
 mod numbers;
+pub mod stall;
+pub mod terms;
 
 use std::process::ExitCode;
 
@@ -33,6 +38,9 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Scenario {
     Failover(failover::Failover),
+    Churn(churn::Churn),
+    Stall(stall::Stall),
+    Clocks(clocks::Clocks),
 }
 
 /// Runs the command on a runtime of its own.
@@ -80,6 +88,9 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
     let scenario = async {
         match scenario {
             Scenario::Failover(options) => failover::run(&options).await,
+            Scenario::Churn(options) => churn::run(options).await,
+            Scenario::Stall(options) => stall::run(&options).await,
+            Scenario::Clocks(options) => clocks::run(options).await,
         }
     };
     tokio::select! {
