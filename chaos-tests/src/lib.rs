@@ -13,6 +13,7 @@
 )]
 
 pub mod binaries;
+pub mod chaos;
 pub mod cluster;
 pub mod control_plane;
 pub mod demo;
