@@ -16,6 +16,7 @@ pub mod binaries;
 pub mod cluster;
 pub mod control_plane;
 pub mod http;
+pub mod ledger;
 pub mod manifests;
 pub mod ports;
 pub mod process;
