@@ -5,6 +5,7 @@
 
 pub mod program;
 pub mod record;
+pub mod stage;
 
 use std::{
     collections::BTreeSet,
