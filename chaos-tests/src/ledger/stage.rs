@@ -93,7 +93,9 @@ impl<'a> Stage<'a> {
     pub async fn empty(scope: Scope<'a>, ledger_program: &Path, setup: Setup) -> Result<Self> {
         let ledger = Ledger::create(scope.directory(), "ledger")?;
         let deploy = workspace().join("deploy");
-        let replacements = [("directory.kube-provisioner.dev", scope.provisioner())];
+        // The Role names its Lease; some tests serve a second provisioner in the same process.
+        let names = format!("{0}, {1}", scope.provisioner(), second_provisioner(&scope));
+        let replacements = [("directory.kube-provisioner.dev", names.as_str())];
         let accounts = scope.install_permissions(&deploy, &replacements).await?;
         let account = accounts.into_iter().next().context("deploy/ has no ServiceAccount")?;
         let ledger_program = ledger_program.to_owned();
@@ -220,6 +222,11 @@ impl<'a> Stage<'a> {
         self.replicas.get(place).with_context(|| format!("there is no replica {place}"))
     }
 
+    /// Replicas that start from now on have these keys laid over their configuration.
+    pub fn set_keys(&mut self, keys: Value) {
+        self.setup.keys = keys;
+    }
+
     /// Stops all replicas and starts as many with these keys instead.
     ///
     /// # Errors
@@ -229,7 +236,7 @@ impl<'a> Stage<'a> {
         for replica in self.replicas.drain(..) {
             replica.terminate(DEADLINE).await?;
         }
-        self.setup.keys = keys;
+        self.set_keys(keys);
         for name in names {
             self.add_replica(&name, None).await?;
         }
@@ -409,6 +416,12 @@ impl Stage<'_> {
         }
         Ok(())
     }
+}
+
+/// The name of a second provisioner that the replicas of a stage may serve.
+#[must_use]
+pub fn second_provisioner(scope: &Scope<'_>) -> String {
+    format!("second-{}", scope.provisioner())
 }
 
 /// What an event says.

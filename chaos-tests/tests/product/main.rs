@@ -4,6 +4,8 @@
 //! the end of every test (`Stage::finish`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod claims;
+mod deletion;
 mod lifecycle;
 
 use std::path::Path;
