@@ -7,6 +7,7 @@
 mod claims;
 mod deletion;
 mod lifecycle;
+mod retry;
 
 use std::path::Path;
 
