@@ -15,11 +15,13 @@
 pub mod binaries;
 pub mod cluster;
 pub mod control_plane;
+mod directory;
 pub mod http;
 pub mod ledger;
 pub mod manifests;
 pub mod ports;
 pub mod process;
+pub mod procfs;
 pub mod product;
 pub mod replica;
 pub mod wait;

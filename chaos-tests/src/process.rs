@@ -18,14 +18,27 @@ use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
-/// What the kernel does to a child when this process ends without having stopped it.
+/// What ends when this process ends without having stopped a child. The kernel sees to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// Kills it.
+    /// The child.
     #[default]
-    Killed,
-    /// Interrupts it: for programs that clean up behind themselves.
-    Interrupted,
+    Child,
+    /// The child and all that it has started: for a program that runs others, such as a compiler's driver.
+    Family,
+}
+
+impl Fate {
+    /// The signal that the kernel sends, and the shell script that becomes or runs the child. Its `$0` is this
+    /// process: a parent that died between the fork and the request to the kernel is no longer the shell's parent.
+    const fn enforcement(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Child => ("KILL", r#"[ "$PPID" = "$0" ] && exec "$@""#),
+            Self::Family => {
+                ("TERM", r#"trap 'kill -KILL 0' TERM; [ "$PPID" = "$0" ] || exit 1; "$@" & wait "$!""#)
+            }
+        }
+    }
 }
 
 /// How a program is started; the same value starts it again.
@@ -42,7 +55,7 @@ pub struct Launch {
     /// The file that both its outputs are appended to. Without one, errors go to this process's standard error
     /// and the rest nowhere.
     pub log: Option<PathBuf>,
-    /// What becomes of it when this process is gone.
+    /// What ends with this process.
     pub fate: Fate,
 }
 
@@ -71,16 +84,11 @@ impl Launch {
         Process::adopt(child).with_context(|| format!("cannot watch over {name}"))
     }
 
-    /// `setpriv` asks the kernel to end the child with its parent. The shell closes the gap between the fork and
-    /// that request: a parent that died meanwhile is no longer the shell's parent.
     fn command(&self) -> io::Result<Command> {
-        let signal = match self.fate {
-            Fate::Killed => "KILL",
-            Fate::Interrupted => "INT",
-        };
+        let (signal, script) = self.fate.enforcement();
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", signal, "sh", "-c", r#"[ "$PPID" = "$0" ] && exec "$@""#])
+            .args(["--pdeathsig", signal, "sh", "-c", script])
             .arg(std::process::id().to_string())
             .arg(&self.program)
             .args(&self.args)
@@ -127,6 +135,15 @@ impl Process {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         pidfd_send_signal(&self.handle, signal)
             .with_context(|| format!("cannot send {signal:?} to process {}", self.pid()))
+    }
+
+    /// Completes when the process has ended; does not keep it.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut exit = self.exit.clone();
+        async move {
+            // The sender is gone only when the process was reaped.
+            let _ = exit.wait_for(Option::is_some).await;
+        }
     }
 
     /// Waits for the end of the process.
@@ -228,17 +245,13 @@ mod tests {
         let grandchild = loop {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             if let Some((pid, _)) = text.split_once("\nready") {
-                break pid.parse().map(Pid::from_raw).unwrap().unwrap();
+                break pid.to_owned();
             }
             thread::yield_now();
         };
-        let grandchild = pidfd_open(grandchild, PidfdFlags::empty()).unwrap();
         drop(child);
-        // The grandchild may be a zombie until init reaps it; a signal to it fails or does nothing either way, so
-        // what is asked is whether it still runs.
-        let pid = std::fs::read_to_string(&log).unwrap().lines().next().unwrap().to_owned();
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Whoever adopted the grandchild may not have reaped it yet.
+        let state = std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z ") || state.contains(") X "), "still there: {state}");
-        drop(grandchild);
     }
 }

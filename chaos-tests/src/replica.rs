@@ -18,6 +18,7 @@ use crate::{
     http::{self, Answer},
     ports::Port,
     process::{Launch, Process},
+    procfs,
 };
 
 /// How often a replica that does not listen yet is asked whether it is ready.
@@ -210,25 +211,6 @@ impl Replica {
     /// # Errors
     /// If it has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.pid());
-        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        resident_bytes(&status).with_context(|| format!("{path} has no VmRSS: the process has ended"))
-    }
-}
-
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resident_memory_is_read_in_bytes() {
-        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t1\n"), Some(2 << 20));
-        assert_eq!(resident_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
+        procfs::resident_bytes(self.pid())
     }
 }

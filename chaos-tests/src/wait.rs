@@ -1,19 +1,15 @@
 //! Waiting for objects to become what a test expects: by watch, with a deadline, never by sleeping.
 
-use std::{
-    fmt::Debug,
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::{fmt::Debug, pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use kube::{
     Api, Resource,
     runtime::{
         WatchStreamExt,
         utils::Backoff,
-        watcher::{self, watch_object},
+        watcher::{self, watch_object, watcher},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -62,40 +58,52 @@ pub async fn until_gone<K: Watched>(api: &Api<K>, name: &str, deadline: Duration
     until_state(api, name, deadline, |object| object.is_none()).await.map(drop)
 }
 
+/// Watches the objects that the field selector `fields` picks until `condition` holds for one, and returns it.
+///
+/// # Errors
+/// If `deadline` passes first; the message shows the object that was seen last.
+pub async fn until_any<K: Watched>(
+    api: &Api<K>,
+    fields: &str,
+    deadline: Duration,
+    condition: impl Fn(&K) -> bool,
+) -> Result<K> {
+    let states =
+        watcher(api.clone(), watcher::Config::default().fields(fields)).applied_objects().map_ok(Some);
+    let found = first_match(states, deadline, |object| object.is_some_and(&condition)).await;
+    let found = found.with_context(|| format!("no {} with {fields} is as expected", K::kind(&())))?;
+    found.with_context(|| format!("the {} with {fields} is gone", K::kind(&())))
+}
+
 async fn until_state<K: Watched>(
     api: &Api<K>,
     name: &str,
     deadline: Duration,
     condition: impl Fn(Option<&K>) -> bool,
 ) -> Result<Option<K>> {
-    let started = Instant::now();
-    let mut seen = Last::Nothing;
-    let states = watch_object(api.clone(), name).backoff(SoonAgain);
-    match tokio::time::timeout(deadline, first_match(states, &mut seen, condition)).await {
-        Ok(state) => state,
-        Err(_) => bail!(
-            "{} {name} is not as expected after {:.1} s; last seen: {}",
-            K::kind(&()),
-            started.elapsed().as_secs_f32(),
-            seen.describe()
-        ),
-    }
+    let found = first_match(watch_object(api.clone(), name), deadline, condition).await;
+    found.with_context(|| format!("{} {name} is not as expected", K::kind(&())))
 }
 
 async fn first_match<K: Watched>(
     states: impl Stream<Item = watcher::Result<Option<K>>>,
-    seen: &mut Last<K>,
+    deadline: Duration,
     condition: impl Fn(Option<&K>) -> bool,
 ) -> Result<Option<K>> {
-    let mut states = pin!(states);
-    while let Some(state) = states.next().await {
-        match state {
-            Ok(state) if condition(state.as_ref()) => return Ok(state),
-            Ok(state) => *seen = Last::State(state),
-            Err(error) => *seen = Last::Failure(error),
+    let mut seen = Last::Nothing;
+    let search = async {
+        let mut states = pin!(states.backoff(SoonAgain));
+        while let Some(state) = states.next().await {
+            match state {
+                Ok(state) if condition(state.as_ref()) => return Ok(state),
+                Ok(state) => seen = Last::State(state),
+                Err(error) => seen = Last::Failure(error),
+            }
         }
-    }
-    bail!("the watch has ended")
+        bail!("the watch has ended")
+    };
+    let found = tokio::time::timeout(deadline, search).await;
+    found.unwrap_or_else(|_| bail!("{deadline:?} have passed; last seen: {}", seen.describe()))
 }
 
 /// What the watch showed last, for the message of a wait that failed.

@@ -12,19 +12,14 @@ use chaos_tests::{
     binaries::Program,
     cluster::{self, Scope},
     control_plane::{ControlPlane, Options},
-    http, wait,
+    http,
+    procfs::{self, Watched},
+    wait,
 };
-use k8s_openapi::{
-    api::core::v1::{Namespace, Node, PersistentVolume, ServiceAccount},
-    apimachinery::pkg::api::resource::Quantity,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, PostParams},
-};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use tokio::io::{Interest, unix::AsyncFd};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -62,7 +57,7 @@ async fn a_claim_is_bound_to_a_volume_that_waits_for_it() {
 async fn a_wait_that_fails_shows_the_object_as_it_is() {
     let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
     scope.create_claim("lonely", "no-such-class", |_| ()).await.unwrap();
-    let failure = scope.wait_bound("lonely", Duration::from_secs(1)).await.unwrap_err().to_string();
+    let failure = format!("{:#}", scope.wait_bound("lonely", Duration::from_secs(1)).await.unwrap_err());
     assert!(failure.contains("lonely") && failure.contains("\"phase\":\"Pending\""), "{failure}");
 }
 
@@ -85,8 +80,7 @@ async fn a_service_account_may_do_what_its_manifests_grant_and_nothing_else() {
     let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
-    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
-        Api::default_namespaced(client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
     claims.list(&ListParams::default()).await.unwrap();
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     volumes.list(&ListParams::default()).await.unwrap();
@@ -112,10 +106,10 @@ async fn control_planes_side_by_side_do_not_see_each_other() {
     assert!(namespaces.get_opt("default").await.unwrap().is_some());
     assert!(namespaces.get_opt(scope.namespace()).await.unwrap().is_none());
     let directory = other.directory().to_owned();
-    let processes = handles(other.pids().into_values());
+    let processes = watch(other.pids().into_values());
     drop(other);
     assert!(!directory.exists(), "{} is still there", directory.display());
-    all_ended(processes).await;
+    assert_all_end(&processes);
 }
 
 #[tokio::test]
@@ -147,12 +141,12 @@ async fn a_panic_takes_the_control_plane_down() {
     let (sender, told) = tokio::sync::oneshot::channel();
     let panicked = tokio::spawn(async {
         let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
-        sender.send((handles(plane.pids().into_values()), plane.directory().to_owned())).unwrap();
+        sender.send((watch(plane.pids().into_values()), plane.directory().to_owned())).unwrap();
         panic!("on purpose");
     });
     let (processes, directory) = told.await.unwrap();
     assert!(panicked.await.unwrap_err().is_panic());
-    all_ended(processes).await;
+    assert_all_end(&processes);
     assert!(!directory.exists());
 }
 
@@ -162,7 +156,7 @@ async fn the_command_stops_cleanly_on_sigterm() {
     command.signal(Signal::TERM);
     let status = command.child.wait().unwrap();
     assert_eq!(status.code(), Some(0));
-    all_ended(command.processes).await;
+    assert_all_end(&command.processes);
     assert!(!command.directory.exists());
 }
 
@@ -172,15 +166,65 @@ async fn a_killed_command_leaves_neither_processes_nor_files() {
     command.signal(Signal::KILL);
     command.child.wait().unwrap();
     // The janitor is among the processes: when all have ended, it has done its work.
-    all_ended(command.processes).await;
+    assert_all_end(&command.processes);
     assert!(!command.directory.exists());
+}
+
+#[tokio::test]
+async fn the_shared_control_plane_ends_with_the_tests_that_share_it() {
+    let output = run_alone("tells_what_runs_for_the_shared_control_plane");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("shared: ")).unwrap();
+    let (directory, children): (PathBuf, Vec<u32>) = serde_json::from_str(line).unwrap();
+    assert_eq!(children.len(), 6, "five programs and the janitor");
+    // Those that have ended already have no handle any more.
+    let processes: Vec<Watched> = children.into_iter().filter_map(|pid| Watched::new(pid).ok()).collect();
+    assert_all_end(&processes);
+    assert!(!directory.exists());
+}
+
+#[tokio::test]
+#[ignore = "a part of the test above, which runs it in a process of its own"]
+async fn tells_what_runs_for_the_shared_control_plane() {
+    let plane = cluster::shared().await.unwrap();
+    let state = (plane.directory(), procfs::children(std::process::id()).unwrap());
+    println!("\nshared: {}", serde_json::to_string(&state).unwrap());
+}
+
+#[tokio::test]
+async fn a_failed_test_prints_its_logs_events_and_objects() {
+    let output = run_alone("fails_with_a_claim_an_event_and_a_log");
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    for expected in
+        ["what the replica said", "\"name\":\"lonely\"", "ProvisioningFailed PersistentVolumeClaim/lonely"]
+    {
+        assert!(text.contains(expected), "{expected:?} is not in: {text}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "a part of the test above, which runs it in a process of its own"]
+async fn fails_with_a_claim_an_event_and_a_log() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    std::fs::write(scope.directory().join("replica.log"), "what the replica said\n").unwrap();
+    scope.create_claim("lonely", "no-such-class", |_| ()).await.unwrap();
+    scope.wait_event("lonely", "ProvisioningFailed", DEADLINE).await.unwrap();
+    panic!("on purpose");
+}
+
+/// Runs a test of this file in a process of its own, which is what all tests of a binary share.
+fn run_alone(test: &str) -> std::process::Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", test]).output().unwrap()
 }
 
 /// `cargo control-plane up`, ready, with handles of all its child processes.
 struct Up {
     child: Child,
     directory: PathBuf,
-    processes: Vec<AsyncFd<std::os::fd::OwnedFd>>,
+    processes: Vec<Watched>,
 }
 
 impl Up {
@@ -195,34 +239,22 @@ impl Up {
         let told: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert!(Path::new(told["kubeconfig"].as_str().unwrap()).exists());
         assert_eq!(told["processes"].as_object().unwrap().len(), 5);
-        let children = children_of(child.id());
+        let children = procfs::children(child.id()).unwrap();
         assert_eq!(children.len(), 6, "five programs and the janitor");
-        Self { directory: told["directory"].as_str().unwrap().into(), processes: handles(children), child }
+        Self { directory: told["directory"].as_str().unwrap().into(), processes: watch(children), child }
     }
 
     fn signal(&self, signal: Signal) {
-        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }
 
-fn children_of(parent: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
-    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-    children
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
+fn watch(pids: impl IntoIterator<Item = u32>) -> Vec<Watched> {
+    pids.into_iter().map(|pid| Watched::new(pid).unwrap()).collect()
 }
 
-fn handles(pids: impl IntoIterator<Item = u32>) -> Vec<AsyncFd<std::os::fd::OwnedFd>> {
-    let pid = |raw: u32| Pid::from_raw(raw.try_into().unwrap()).unwrap();
-    let handle = |raw| pidfd_open(pid(raw), PidfdFlags::NONBLOCK).unwrap();
-    pids.into_iter().map(|raw| AsyncFd::with_interest(handle(raw), Interest::READABLE).unwrap()).collect()
-}
-
-/// The handle of a process becomes readable when it ends.
-async fn all_ended(processes: Vec<AsyncFd<std::os::fd::OwnedFd>>) {
+fn assert_all_end(processes: &[Watched]) {
     for process in processes {
-        let ended = tokio::time::timeout(DEADLINE, process.readable()).await;
-        drop(ended.expect("a process is left behind").unwrap());
+        process.wait_end(DEADLINE).unwrap();
     }
 }

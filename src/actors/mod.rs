@@ -3,5 +3,7 @@
 pub mod arbiter;
 pub mod elector;
 pub mod recorder;
+#[cfg(test)]
+mod simulation;
 pub mod volume;
 pub mod watcher;

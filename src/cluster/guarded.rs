@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        clock::{Clock, SystemClock},
+        clock::SystemClock,
         lease::Epoch,
     };
 

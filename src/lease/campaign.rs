@@ -93,6 +93,12 @@ impl Campaign {
         Resignation(self.orders.0.clone())
     }
 
+    /// What a test runs against a scripted API server.
+    #[cfg(test)]
+    pub(super) fn parts(self) -> (Arc<Desk>, (mpsc::Sender<Order>, mpsc::Receiver<Order>)) {
+        (self.desk, self.orders)
+    }
+
     /// Contests the Lease until it is told to resign. Losing the Lease ends nothing: it contests again.
     ///
     /// `keep_going` is asked before every attempt. While it denies, this replica neither leads nor
@@ -157,8 +163,11 @@ pub(super) fn contest_of(options: &CandidateOptions, server: Client, desk: Arc<D
         holder_id: options.identity.to_string(),
         lease_ttl: options.lease.timing.lease(),
     };
-    let lock =
-        LeaseLock::new(Client::new(wire, options.lease.namespace.as_str()), &options.lease.namespace, params);
+    let lock = LeaseLock::new(
+        Client::new(wire, options.lease.namespace.as_str()),
+        &options.lease.namespace,
+        params,
+    );
     let spread = jitter(SPREAD);
     Contest { lock, desk, timing: options.lease.timing, troubles, spread }
 }

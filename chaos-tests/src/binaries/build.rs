@@ -10,14 +10,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use tempfile::TempDir;
 
 use super::{
     Program,
     module::{self, Module},
     on_path,
 };
-use crate::process::{Fate, Launch};
+use crate::{
+    directory::Directory,
+    process::{Fate, Launch},
+};
 
 /// How often a running build says that it is still at it.
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
@@ -26,7 +28,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(30);
 pub(super) fn build(program: Program, cache: &Path) -> Result<PathBuf> {
     let module = module::of(program);
     fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    let sources = write_sources(module, cache)?;
+    let sources = write_sources(program, module, cache)?;
     let go = require_go(program, module, sources.path())?;
     eprintln!(
         "building {} {} with {go} into {} (once; minutes on a cold Go cache)",
@@ -43,11 +45,9 @@ pub(super) fn build(program: Program, cache: &Path) -> Result<PathBuf> {
 }
 
 /// Beside the programs, so that the finished one is renamed within one file system.
-fn write_sources(module: &Module, cache: &Path) -> Result<TempDir> {
-    let directory = tempfile::Builder::new()
-        .prefix("build-")
-        .tempdir_in(cache)
-        .with_context(|| format!("cannot create a directory in {}", cache.display()))?;
+fn write_sources(program: Program, module: &Module, cache: &Path) -> Result<Directory> {
+    let path = cache.join(format!("build-{}-{}", program.name(), std::process::id()));
+    let directory = Directory::create(Some(&path))?;
     for (name, text) in [("go.mod", module.go_mod), ("go.sum", module.go_sum), ("tools.go", module.tools_go)]
     {
         let path = directory.path().join(name);
@@ -98,8 +98,9 @@ fn compile(program: Program, module: &Module, sources: &Path, output: &Path) -> 
         program: "go".into(),
         args: args.into_iter().chain([output.into(), module::package(program).into()]).collect(),
         directory: Some(sources.to_owned()),
-        // An interrupted go ends its compilers and removes its work directory; a killed one does neither.
-        fate: Fate::Interrupted,
+        // A go that is killed leaves its work directory behind, and its compilers running.
+        env: vec![("GOTMPDIR".into(), sources.into())],
+        fate: Fate::Family,
         ..Launch::default()
     };
     let child = go.start()?;
@@ -119,7 +120,6 @@ fn with_progress<T>(program: Program, work: impl FnOnce() -> T) -> T {
         });
         let result = work();
         drop(done);
-        eprintln!("built {} in {} s", program.name(), started.elapsed().as_secs());
         result
     })
 }

@@ -8,7 +8,6 @@ mod module;
 use std::{
     collections::BTreeMap,
     env,
-    ffi::OsStr,
     fs::{self, File},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -120,9 +119,8 @@ fn lock(root: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The path of an optional tool, if `PATH` has it.
-#[must_use]
-pub fn on_path(tool: impl AsRef<OsStr>) -> Option<PathBuf> {
+/// Tools may be found by a relative entry of `PATH`, as a shell would.
+fn on_path(tool: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|directory| directory.join(tool.as_ref())).find(|path| is_executable(path))
+    env::split_paths(&path).map(|directory| directory.join(tool)).find(|path| is_executable(path))
 }

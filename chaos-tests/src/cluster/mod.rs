@@ -193,6 +193,15 @@ impl Scope<'_> {
         };
         wait::until(&self.claims(), claim, deadline, bound).await
     }
+
+    /// Waits for an event with this reason about the object of this name.
+    ///
+    /// # Errors
+    /// If there is none within `deadline`.
+    pub async fn wait_event(&self, about: &str, reason: &str, deadline: Duration) -> Result<Event> {
+        let fields = format!("involvedObject.name={about},reason={reason}");
+        wait::until_any(&self.events(), &fields, deadline, |_| true).await
+    }
 }
 
 /// Identities.

@@ -4,7 +4,6 @@
 
 mod certificates;
 mod components;
-mod directory;
 pub(crate) mod kubeconfig;
 
 mod ready;
@@ -22,9 +21,10 @@ use kube::{
 };
 use rustix::process::Signal;
 
-use self::{components::Plan, directory::Directory};
+use self::components::Plan;
 use crate::{
     binaries::{self, Program},
+    directory::Directory,
     ports::Port,
     process::{Launch, Process},
 };
@@ -251,7 +251,8 @@ impl ControlPlane {
         })
     }
 
-    /// Starts a program again, on the same port and data, and waits until it serves. Kills it first if it runs.
+    /// Starts a program again, on the same port and data, after killing it if it runs. Waits until etcd, the API
+    /// server or Jaeger serve; the controller manager and the scheduler serve nothing and may take seconds to work.
     ///
     /// # Errors
     /// If the program is not part of this control plane, or is not ready in time.

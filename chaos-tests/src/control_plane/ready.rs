@@ -2,9 +2,10 @@
 //!
 //! This is the one place that polls: a program that does not listen yet cannot be watched.
 
-use std::{fs, future::Future, time::Duration};
+use std::{fs, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use futures::{FutureExt, future::select_all};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::Api;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -29,19 +30,23 @@ pub(super) async fn api_server(plane: &ControlPlane) -> Result<()> {
         let request = ::http::Request::get("/readyz").body(Vec::new()).context("cannot make a request")?;
         client.request_text(request).await.map(drop).map_err(Into::into)
     };
-    poll(plane, Program::KubeApiserver, probe).await
+    let ready = poll(plane, Program::KubeApiserver, probe);
+    while_running(plane, &[Program::Etcd, Program::KubeApiserver], ready).await
 }
 
 /// Waits until pods and claims can be created in the namespace `default`. The controller manager makes both
 /// objects, so this also tells that it works.
 pub(super) async fn default_namespace(plane: &ControlPlane) -> Result<()> {
+    let program = Program::KubeControllerManager;
     let client = plane.client().await?;
     let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
-    let account = wait::until_exists(&accounts, "default", DEADLINE);
-    let map = wait::until_exists(&maps, "kube-root-ca.crt", DEADLINE);
-    let program = Program::KubeControllerManager;
-    tokio::try_join!(account, map).map(drop).with_context(|| told_by_log(plane, program, "does not work"))
+    let ready = async {
+        let account = wait::until_exists(&accounts, "default", DEADLINE);
+        let map = wait::until_exists(&maps, "kube-root-ca.crt", DEADLINE);
+        tokio::try_join!(account, map).map(drop).with_context(|| told_by_log(plane, program, "does not work"))
+    };
+    while_running(plane, &[program], ready).await
 }
 
 /// Waits until Jaeger answers queries, if there is one.
@@ -54,7 +59,28 @@ pub(super) async fn jaeger(plane: &ControlPlane) -> Result<()> {
             answer => bail!("{url} answers {}", answer.status),
         }
     };
-    poll(plane, Program::Jaeger, probe).await
+    while_running(plane, &[Program::Jaeger], poll(plane, Program::Jaeger, probe)).await
+}
+
+/// A program that has ended will not become ready: says so at once instead of at the deadline.
+async fn while_running(
+    plane: &ControlPlane,
+    programs: &[Program],
+    ready: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let end = |program: &Program| {
+        let (program, ended) = (*program, plane.with(*program, |running| Ok(running.process.ended()))?);
+        Ok(async move {
+            ended.await;
+            program
+        }
+        .boxed())
+    };
+    let ends = programs.iter().map(end).collect::<Result<Vec<_>>>()?;
+    tokio::select! {
+        ready = ready => ready,
+        (program, ..) = select_all(ends) => bail!(told_by_log(plane, program, "has ended")),
+    }
 }
 
 async fn poll<F: Future<Output = Result<()>>>(
@@ -67,26 +93,15 @@ async fn poll<F: Future<Output = Result<()>>>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        fail_if_ended(plane)?;
         let failure = match tokio::time::timeout(PROBE_TIMEOUT, probe()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(failure)) => failure,
-            Err(_) => anyhow::anyhow!("no answer within {PROBE_TIMEOUT:?}"),
+            Err(_) => anyhow!("no answer within {PROBE_TIMEOUT:?}"),
         };
         if Instant::now() > deadline {
             return Err(failure.context(told_by_log(plane, program, "is not ready after two minutes")));
         }
     }
-}
-
-fn fail_if_ended(plane: &ControlPlane) -> Result<()> {
-    let ended = |program: &Program| plane.with(*program, |running| Ok(running.process.exit_status()));
-    for program in plane.pids().keys() {
-        if let Some(status) = ended(program)? {
-            bail!(told_by_log(plane, *program, &format!("ended ({status})")));
-        }
-    }
-    Ok(())
 }
 
 fn told_by_log(plane: &ControlPlane, program: Program, what: &str) -> String {

@@ -611,8 +611,10 @@ impl Arbiter {
                 Verdict::Moot(format!("ignored by the backend: {why}"))
             }
             Outcome::Failed(failure) => self.failed(key, running, failure, jitter, now),
-            Outcome::Stopped => {
-                if let Task::Provision(task) = &running.task {
+            Outcome::Stopped { unknown } => {
+                if let Task::Provision(task) = &running.task
+                    && unknown
+                {
                     self.entries.entry(key.clone()).or_default().unknown = Some(Arc::new(task.clone()));
                 }
                 Verdict::Moot("the leadership ended".to_owned())

@@ -147,7 +147,7 @@ impl Handler<Stop> for VolumeActor {
         under_way.abort();
         // Reported only once the cancelled call is really gone: then its key may be worked on again.
         let gone = async move { drop(under_way.await) };
-        gone.into_actor(self).map(|(), actor, ctx| actor.finish(Outcome::Stopped, ctx)).spawn(ctx);
+        gone.into_actor(self).map(|(), actor, ctx| actor.finish(actor.operation.cut_off(), ctx)).spawn(ctx);
     }
 }
 

@@ -170,8 +170,12 @@ pub enum Outcome {
     Ignored(String),
     /// It did not work.
     Failed(Failure),
-    /// The leadership ended under it. What it had begun is repeated by whoever leads next.
-    Stopped,
+    /// The leadership ended under it. What it had begun is repeated by whoever leads next; `unknown` says
+    /// that the backend may have made something.
+    Stopped {
+        /// Whether an asset may exist that no volume stands for.
+        unknown: bool,
+    },
 }
 
 /// Why an operation failed, and what is known.
@@ -238,9 +242,21 @@ impl Operation {
     /// Takes the answer to the last effect. `jitter` in 0..=1 spreads waits.
     pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
         match (self, answer) {
-            (_, Answer::NotLeading) => Step::Done(Outcome::Stopped),
+            (Self::Provision(operation), Answer::NotLeading) => Step::Done(operation.not_called()),
+            (Self::Remove(_), Answer::NotLeading) => Step::Done(Outcome::Stopped { unknown: false }),
             (Self::Provision(operation), answer) => operation.answer(answer, jitter),
             (Self::Remove(operation), answer) => operation.answer(answer, jitter),
+        }
+    }
+}
+
+impl Operation {
+    /// How it ends when it is cut off now, with an effect under way.
+    #[must_use]
+    pub fn cut_off(&self) -> Outcome {
+        match self {
+            Self::Provision(operation) => operation.cut_off(),
+            Self::Remove(_) => Outcome::Stopped { unknown: false },
         }
     }
 }

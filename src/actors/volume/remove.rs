@@ -199,7 +199,7 @@ impl Remove {
             Ok(_) | Err(CallError::NotFound { .. } | CallError::Conflict { .. }) => {
                 Step::Done(Outcome::Removed)
             }
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped { unknown: false }),
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 self.state = State::Deleting { finalizer, failures };
@@ -222,7 +222,7 @@ impl Remove {
         match answer {
             Ok(now) => self.let_go(now),
             Err(CallError::NotFound { .. } | CallError::Conflict { .. }) => self.let_go(None),
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped { unknown: false }),
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 self.state = State::Stripping { failures };
@@ -256,7 +256,7 @@ fn superseded(why: impl Into<String>) -> Step {
 
 fn stop_or_fail(error: CallError) -> Step {
     match error {
-        CallError::NotLeading(_) => Step::Done(Outcome::Stopped),
+        CallError::NotLeading(_) => Step::Done(Outcome::Stopped { unknown: false }),
         CallError::NotFound { .. } => superseded("the volume is gone"),
         error => Step::Done(Outcome::Failed(Failure {
             message: error.to_string(),

@@ -18,7 +18,7 @@ pub struct DirectoryConfig {
     /// that is not mounted, and volumes made on the disk below it would vanish behind the mount.
     pub path: String,
     /// Permissions of a new volume's directory, in octal. Set by an explicit chmod, so no umask takes
-    /// from it; a setgid bit inherited from the base is kept. The default lets a pod of any user write,
+    /// from it; a setgid bit on the base is passed on. The default lets a pod of any user write,
     /// because Kubernetes applies no `fsGroup` to hostPath volumes.
     #[serde(default = "default_mode")]
     pub mode: String,

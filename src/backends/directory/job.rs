@@ -33,6 +33,14 @@ impl Wanted {
     }
 }
 
+#[cfg(test)]
+impl Wanted {
+    /// By nobody any more.
+    pub(super) fn no_longer() -> Self {
+        Self { dropped: Arc::new(AtomicBool::new(true)) }
+    }
+}
+
 /// Cancels when the future that holds it is dropped.
 struct CancelOnDrop(Wanted);
 
@@ -111,7 +119,15 @@ mod tests {
         assert!(futures::poll!(&mut second).is_pending());
         release.send(()).unwrap();
         assert_eq!(second.await.unwrap(), Ok(true));
-        assert!(jobs.lock_of(&VolumeName::parse("other").unwrap()).try_lock().is_ok());
-        assert_eq!(jobs.locks.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn locks_of_ended_jobs_do_not_pile_up() {
+        let jobs = Jobs::default();
+        for number in 0..10 {
+            let name = VolumeName::parse(&format!("pvc-{number}")).unwrap();
+            jobs.run(&name, |_| ()).await.unwrap();
+            assert_eq!(jobs.locks.lock().unwrap().len(), 1);
+        }
     }
 }

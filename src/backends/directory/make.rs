@@ -44,8 +44,8 @@ pub(super) enum MakeError {
 pub(super) enum NothingMade {
     #[error("volume {0}: something that is not a directory has its name in the base; move it away")]
     NotADirectory(VolumeName),
-    #[error("volume {name}: its directory was made by installation {other:?}, not by this one")]
-    Foreign { name: VolumeName, other: String },
+    #[error(transparent)]
+    Foreign(#[from] marker::Foreign),
     #[error("volume {name}: {step} failed: {source}")]
     Io { name: VolumeName, step: &'static str, source: io::Error },
 }
@@ -67,9 +67,8 @@ impl Plan {
     /// What has the volume's name now; an error if it is nothing of ours.
     fn look(&self, base: &Base) -> Result<Entry, NothingMade> {
         let failed = |source| self.failed("looking for it", source);
-        let marked = marker::read(base, &self.name).map_err(failed)?;
-        if let Some(other) = marked.map(|m| m.installation).filter(|i| *i != self.marker.installation) {
-            return Err(NothingMade::Foreign { name: self.name.clone(), other });
+        if let Some(foreign) = marker::foreign(base, &self.name, &self.marker.installation).map_err(failed)? {
+            return Err(foreign.into());
         }
         match entry(&base.root, self.name.as_str()).map_err(failed)? {
             Entry::Other => Err(NothingMade::NotADirectory(self.name.clone())),
@@ -87,7 +86,7 @@ impl Plan {
             let name = self.staged("dir");
             make_private(&base.staging, &name).map_err(at("making its directory"))?;
             let dir = open_child(&base.staging, name.as_str()).map_err(at("opening its directory"))?;
-            give(&dir, self.access).map_err(|(step, source)| self.failed(step, source))?;
+            give(&dir, &base.root, self.access).map_err(|(step, source)| self.failed(step, source))?;
         }
         Ok(())
     }
@@ -140,19 +139,22 @@ impl Plan {
     }
 }
 
-/// Owner first: changing it may clear permission bits. Then the mode, past any umask, with the setgid
-/// bit that the base's own passed on. Then a look, because a file system may say yes and do nothing.
-pub(super) fn give(dir: &Dir, access: Access) -> Result<(), (&'static str, io::Error)> {
+/// Owner first: changing it may clear permission bits. Then the mode, past any umask. Then a look, because
+/// a file system may say yes and do nothing. A base with the setgid bit passes on that and its group, as
+/// it does to what is made in it directly.
+pub(super) fn give(dir: &Dir, base: &Dir, access: Access) -> Result<(), (&'static str, io::Error)> {
     let owner = |error: rustix::io::Errno| ("setting its owner", error.into());
-    rustix::fs::fchown(dir, access.uid.map(Uid::from_raw), access.gid.map(Gid::from_raw)).map_err(owner)?;
+    let above = rustix::fs::fstat(base).map_err(owner)?;
+    let setgid = above.st_mode & Mode::SGID.bits();
+    let gid = access.gid.or((setgid != 0).then_some(above.st_gid));
+    rustix::fs::fchown(dir, access.uid.map(Uid::from_raw), gid.map(Gid::from_raw)).map_err(owner)?;
     let mode = |error: rustix::io::Errno| ("setting its mode", error.into());
-    let inherited = rustix::fs::fstat(dir).map_err(mode)?.st_mode & Mode::SGID.bits();
-    let bits = Mode::from_raw_mode(access.mode | inherited);
+    let bits = Mode::from_raw_mode(access.mode | setgid);
     rustix::fs::fchmod(dir, bits).map_err(mode)?;
     let now = rustix::fs::fstat(dir).map_err(mode)?;
     let as_wanted = Mode::from_raw_mode(now.st_mode) == bits
         && access.uid.is_none_or(|uid| uid == now.st_uid)
-        && access.gid.is_none_or(|gid| gid == now.st_gid);
+        && gid.is_none_or(|gid| gid == now.st_gid);
     if as_wanted {
         return Ok(());
     }

@@ -63,6 +63,23 @@ pub(super) fn read(base: &Base, name: &VolumeName) -> io::Result<Option<Marker>>
     }
 }
 
+/// The installation that made the volume, if it is not `own`.
+pub(super) fn foreign(base: &Base, name: &VolumeName, own: &str) -> io::Result<Option<Foreign>> {
+    let marker = read(base, name)?.filter(|marker| marker.installation != own);
+    Ok(marker.map(|marker| Foreign { name: name.clone(), other: marker.installation }))
+}
+
+/// Two installations share the base, or the cluster was rebuilt.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "volume {name}: its directory was made by another installation, {other:?}, and is not touched; to take it \
+     over, remove the file .kube-provisioner/markers/{name} in the base"
+)]
+pub(super) struct Foreign {
+    name: VolumeName,
+    other: String,
+}
+
 /// Writes a marker under its temporary name, so that it outlasts a power cut.
 pub(super) fn stage(base: &Base, temporary: &str, marker: &Marker) -> io::Result<()> {
     // A leftover of an earlier crash is replaced, whatever it is.

@@ -1,8 +1,8 @@
 //! The directory backend: a directory per volume below one base, handed to pods as a hostPath volume.
 //!
 //! For a base that every node sees under the same path (a shared file system), or a single node: volumes
-//! carry no node affinity. What may go wrong with paths is dealt with in [`tree`], [`make`] and
-//! [`remove`]; this file only translates between them and the contract.
+//! carry no node affinity. What may go wrong with paths is dealt with in `tree`, `make` and
+//! `remove`; this file only translates between them and the contract.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -140,13 +140,11 @@ fn open_base(settings: &Settings) -> Result<Base, Cause> {
 
 /// Refuses what another installation made in a base that both share.
 fn ours(base: &Base, name: &VolumeName, installation: Option<&str>) -> Result<(), Cause> {
-    let (Some(own), Some(marker)) = (installation, marker::read(base, name)?) else { return Ok(()) };
-    if marker.installation == own {
-        return Ok(());
+    let Some(own) = installation else { return Ok(()) };
+    match marker::foreign(base, name, own)? {
+        Some(foreign) => Err(foreign.into()),
+        None => Ok(()),
     }
-    let other = marker.installation;
-    Err(format!("volume {name}: its directory was made by installation {other:?}: nothing was removed")
-        .into())
 }
 
 fn refusal(name: &VolumeName, found: &str, expected: &str) -> Cause {

@@ -151,3 +151,18 @@ fn open_found(parent: &Dir, name: &OsStr) -> io::Result<Option<Dir>> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_in_the_way_is_in_use_and_a_refusal_is_not() {
+        let failed = |error: Errno| {
+            let name = VolumeName::parse("pvc-1").unwrap();
+            RemoveError::Io { name, source: error.into() }.is_in_use()
+        };
+        assert!(failed(Errno::BUSY) && failed(Errno::XDEV));
+        assert!(!failed(Errno::ACCESS) && !failed(Errno::IO));
+    }
+}

@@ -1,5 +1,4 @@
-//! The directory backend on a real file system: what it makes, adopts, keeps and removes, what it
-//! refuses, and what it leaves after a stop at any point.
+//! The directory backend on a real file system: what it makes, adopts, keeps and removes.
 
 use std::{
     collections::BTreeMap,
@@ -17,6 +16,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::provisioner::ReclaimPolicy;
+
+mod hostile;
+mod interrupted;
 
 const NAME: &str = "pvc-8f14e45f";
 
@@ -194,12 +196,35 @@ async fn mode_and_owner_are_as_configured_whatever_the_umask_and_setgid_stays() 
     assert_eq!((made.uid(), made.gid()), (own.uid(), own.gid()));
 }
 
+#[tokio::test]
+async fn a_setgid_bit_and_group_that_the_base_got_later_are_passed_on() {
+    let place = Place::new();
+    let first = place.provision().await.unwrap();
+    place.backend.delete(&first).await.unwrap();
+    let group = a_group_of_ours_or_any();
+    std::os::unix::fs::chown(place.base(""), None, Some(group)).unwrap();
+    fs::set_permissions(place.base(""), fs::Permissions::from_mode(0o2755)).unwrap();
+    place.provision().await.unwrap();
+    assert_eq!(mode_of(place.base(NAME)), 0o2777);
+    assert_eq!(fs::metadata(place.base(NAME)).unwrap().gid(), group);
+}
+
+/// A group that this process may give to files, another one than its own if there is any.
+fn a_group_of_ours_or_any() -> u32 {
+    if rustix::process::geteuid().is_root() {
+        return 12_345;
+    }
+    let own = rustix::process::getegid();
+    let mut groups = rustix::process::getgroups().unwrap().into_iter();
+    groups.find(|group| *group != own).unwrap_or(own).as_raw()
+}
+
 #[test]
 fn a_chmod_that_fails_is_an_error() {
     // The kernel lets nobody change the modes of these.
     let stubborn = tree::open_child(&ambient("/proc/self".into()), "task").unwrap();
     let access = config::Access { mode: 0o777, uid: None, gid: None };
-    assert_eq!(make::give(&stubborn, access).unwrap_err().0, "setting its mode");
+    assert_eq!(make::give(&stubborn, &stubborn, access).unwrap_err().0, "setting its mode");
 }
 
 #[tokio::test]
@@ -225,116 +250,17 @@ async fn an_orphan_is_deleted_by_its_name_alone() {
 }
 
 #[tokio::test]
-async fn links_in_a_volume_are_removed_and_never_followed() {
-    let place = Place::new();
-    let volume = place.provision().await.unwrap();
-    fs::create_dir(place.base("neighbour")).unwrap();
-    fs::write(place.base("neighbour/file"), "x").unwrap();
-    fs::create_dir(place.base(NAME).join("deep")).unwrap();
-    for (number, target) in
-        [place.outside(), place.base("neighbour"), "../../outside".into(), "..".into()].iter().enumerate()
-    {
-        symlink(target, place.base(NAME).join(format!("link{number}"))).unwrap();
-        symlink(target, place.base(NAME).join(format!("deep/link{number}"))).unwrap();
-    }
-    place.backend.delete(&volume).await.unwrap();
-    assert!(place.base("neighbour/file").exists());
-    place.assert_outside_untouched();
-}
-
-#[tokio::test]
 async fn a_tree_deeper_than_any_stack_or_path_is_removed() {
     let place = Place::new();
     let volume = place.provision().await.unwrap();
     let mut dir = ambient(place.base(NAME));
     for _ in 0..3_000 {
-        dir.create_dir("deeper").unwrap();
-        dir.write("file", "x").unwrap();
-        dir = dir.open_dir("deeper").unwrap();
+        tree::make_private(&dir, "deeper").unwrap();
+        dir = tree::open_child(&dir, "deeper").unwrap();
     }
     drop(dir);
     place.backend.delete(&volume).await.unwrap();
     place.assert_empty();
-}
-
-#[tokio::test]
-async fn hostile_names_are_refused_and_touch_nothing() {
-    let place = Place::new();
-    for hostile in
-        ["", ".", "..", "../outside", "/etc", "a/b", "a\0b", ".kube-provisioner", "../outside/treasure"]
-    {
-        let error = place.backend.provision(options(hostile)).await.unwrap_err();
-        assert!(matches!(error, ProvisionError::Infeasible(_)), "{hostile:?}: {error:?}");
-        let mut volume = PersistentVolume::default();
-        volume.metadata.name = Some(hostile.into());
-        let error = place.backend.delete(&volume).await.unwrap_err();
-        assert!(error.to_string().contains("refused"), "{hostile:?}: {error}");
-    }
-    assert_eq!(fs::read_dir(place.base("")).unwrap().count(), 0);
-    place.assert_outside_untouched();
-}
-
-#[tokio::test]
-async fn a_forged_volume_whose_path_is_not_its_own_is_refused_and_touches_nothing() {
-    let place = Place::new();
-    let volume = place.provision().await.unwrap();
-    let base = place.base("").to_str().unwrap().trim_end_matches('/').to_owned();
-    let outside = place.outside().to_str().unwrap().to_owned();
-    let forged = [
-        outside.clone(),
-        format!("{base}/../outside"),
-        format!("{base}/{NAME}/"),
-        format!("{base}/{NAME}/../../outside"),
-        format!("{base}//{NAME}"),
-        format!("{base}/other"),
-        base.clone(),
-        String::new(),
-        "/".into(),
-    ];
-    for path in forged {
-        let volume = at(volume.clone(), &path);
-        let error = place.backend.delete(&volume).await.unwrap_err();
-        assert!(matches!(&error, DeleteError::Failed(_)), "{path}: {error:?}");
-        assert!(error.to_string().contains("nothing was touched"), "{path}: {error}");
-        place.backend.keep(&volume, &call("cluster/example.com/dir")).await.unwrap();
-    }
-    let mut other_kind = volume.clone();
-    other_kind.spec.as_mut().unwrap().host_path = None;
-    place.backend.delete(&other_kind).await.unwrap_err();
-    assert!(place.base(NAME).exists() && !place.state("kept").join(NAME).exists());
-    place.assert_outside_untouched();
-}
-
-#[tokio::test]
-async fn a_link_or_file_in_a_volumes_place_is_neither_adopted_nor_removed() {
-    let place = Place::new();
-    let volume = place.provision().await.unwrap();
-    place.backend.delete(&volume).await.unwrap();
-    symlink(place.outside(), place.base(NAME)).unwrap();
-    let error = place.provision().await.unwrap_err();
-    assert!(
-        matches!(&error, ProvisionError::Finished(_)) && error.to_string().contains("not a directory"),
-        "{error:?}"
-    );
-    place.backend.delete(&volume).await.unwrap_err();
-    assert!(fs::symlink_metadata(place.base(NAME)).unwrap().is_symlink());
-    place.assert_outside_untouched();
-}
-
-#[tokio::test]
-async fn what_another_installation_made_is_neither_adopted_nor_removed() {
-    let place = Place::new();
-    let volume = place.provision().await.unwrap();
-    let mut foreign = options(NAME);
-    foreign.call = call("other/example.com/dir");
-    let error = place.backend.provision(foreign).await.unwrap_err();
-    assert!(
-        matches!(&error, ProvisionError::Finished(_)) && error.to_string().contains("installation"),
-        "{error:?}"
-    );
-    let error = place.backend.delete_with(&volume, &call("other/example.com/dir")).await.unwrap_err();
-    assert!(error.to_string().contains("cluster/example.com/dir"), "{error}");
-    assert!(place.base(NAME).exists());
 }
 
 #[tokio::test]
@@ -362,125 +288,6 @@ async fn a_base_that_is_gone_is_not_made_and_says_nothing_about_its_volumes() {
     assert!(matches!(place.provision().await, Err(ProvisionError::NoChange(_))));
     assert!(matches!(place.backend.delete(&volume).await, Err(DeleteError::Failed(_))));
     assert!(!place.base("").exists());
-}
-
-/// A stop at each point of provisioning, as the names that it leaves.
-#[tokio::test]
-async fn after_a_stop_anywhere_in_provisioning_both_calls_finish_the_work() {
-    let mark = r#"{"installation":"cluster/example.com/dir","claim":{"namespace":"team","name":"data","uid":"8f14e45f","resourceVersion":"42"},"reclaimPolicy":"Delete"}"#;
-    let stops: [&[&str]; 6] = [
-        &["staging/mark.3.pvc-8f14e45f"],
-        &["staging/mark.3.pvc-8f14e45f", "staging/dir.3.pvc-8f14e45f/"],
-        &["staging/mark.7.pvc-8f14e45f", "staging/dir.7.pvc-8f14e45f/"],
-        &["markers/pvc-8f14e45f", "staging/dir.3.pvc-8f14e45f/"],
-        &["markers/pvc-8f14e45f"],
-        &["markers/pvc-8f14e45f", "../pvc-8f14e45f/"],
-    ];
-    for stop in stops {
-        for provision_first in [true, false] {
-            let place = Place::new();
-            Base::open(place.base("").to_str().unwrap()).unwrap();
-            for left in stop {
-                match left.strip_suffix('/') {
-                    Some(dir) => fs::create_dir(place.state(dir)).unwrap(),
-                    None => fs::write(place.state(left), mark).unwrap(),
-                }
-            }
-            let mut volume = PersistentVolume::default();
-            volume.metadata.name = Some(NAME.into());
-            if provision_first {
-                volume = place.provision().await.unwrap();
-                assert!(place.base(NAME).exists() && place.state("markers").join(NAME).exists(), "{stop:?}");
-            }
-            place.backend.delete(&volume).await.unwrap();
-            place.assert_empty();
-        }
-    }
-}
-
-#[tokio::test]
-async fn after_a_stop_anywhere_in_deleting_both_calls_finish_the_work() {
-    for provision_first in [true, false] {
-        let place = Place::new();
-        let volume = place.provision().await.unwrap();
-        fs::create_dir_all(place.base(NAME).join("old/.lifted-0/data")).unwrap();
-        fs::rename(place.base(NAME), place.state("deleting").join(NAME)).unwrap();
-        // Also stopped after lifting something up.
-        fs::create_dir_all(place.state("deleting").join(NAME).join(".lifted-0/more")).unwrap();
-        if provision_first {
-            place.provision().await.unwrap();
-            assert_eq!(
-                fs::read_dir(place.base(NAME)).unwrap().count(),
-                0,
-                "data of a deleted volume came back"
-            );
-        }
-        place.backend.delete(&volume).await.unwrap();
-        place.assert_empty();
-    }
-}
-
-#[test]
-fn a_failure_before_the_volume_is_seen_leaves_nothing() {
-    let place = Place::new();
-    let base = Base::open(place.base("").to_str().unwrap()).unwrap();
-    let plan = plan();
-    plan.stage(&base, Entry::Missing, &Wanted::default()).unwrap();
-    assert_eq!(fs::read_dir(place.state("staging")).unwrap().count(), 2);
-    let error = plan.undo(&base, plan.failed("setting its mode", std::io::Error::other("no")));
-    assert!(matches!(error, MakeError::Nothing(_)), "{error:?}");
-    place.assert_empty();
-}
-
-#[test]
-fn a_failure_that_cannot_be_taken_back_leaves_the_outcome_unknown() {
-    let place = Place::new();
-    let base = Base::open(place.base("").to_str().unwrap()).unwrap();
-    // A file where the directory is made: opening it fails, and so does removing it as a directory.
-    fs::write(place.state("staging/dir.7.pvc-8f14e45f"), "").unwrap();
-    let error = plan().carry_out(&base, &Wanted::default()).unwrap_err();
-    assert!(matches!(error, MakeError::Unknown { .. }), "{error:?}");
-}
-
-fn plan() -> Plan {
-    Plan {
-        name: VolumeName::parse(NAME).unwrap(),
-        epoch: 7,
-        access: config::Access { mode: 0o777, uid: None, gid: None },
-        marker: Marker::of(&options(NAME)),
-    }
-}
-
-/// Provisioning and deleting of one name side by side, as an earlier leader's process could do it: the
-/// file system decides, and there is never a volume that no marker tells of.
-#[test]
-fn a_deletion_beside_a_straggling_provision_leaves_a_marked_volume_or_nothing() {
-    let place = Place::new();
-    let path = place.base("").to_str().unwrap().to_owned();
-    let work = |epoch: u64, deletes: bool| {
-        let path = path.clone();
-        std::thread::spawn(move || {
-            for _ in 0..200 {
-                let base = Base::open(&path).unwrap();
-                let plan = Plan { epoch, ..plan() };
-                // Losing a race is an error of that call, and it is repeated.
-                if deletes {
-                    let _ = remove::remove(&base, &plan.name, &Wanted::default());
-                } else {
-                    let _ = plan.carry_out(&base, &Wanted::default());
-                }
-            }
-        })
-    };
-    let threads = [work(1, false), work(2, false), work(3, true), work(4, true)];
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    assert!(!place.base(NAME).exists() || place.state("markers").join(NAME).exists());
-    let base = Base::open(&path).unwrap();
-    remove::remove(&base, &plan().name, &Wanted::default()).unwrap();
-    place.assert_empty();
-    place.assert_outside_untouched();
 }
 
 #[tokio::test]

@@ -52,14 +52,21 @@ impl Base {
 }
 
 fn made_child(parent: &Dir, name: &str) -> io::Result<Dir> {
-    make_private(parent, name)?;
-    open_child(parent, name)
+    let made = make_private(parent, name)?;
+    let child = open_child(parent, name)?;
+    if made {
+        // Without the setgid bit of the base: what is made in here must not depend on what the base was then.
+        rustix::fs::fchmod(&child, Mode::RWXU)?;
+    }
+    Ok(child)
 }
 
-/// Makes a directory that only its owner can enter, or leaves the entry of that name as it is.
-pub(super) fn make_private(parent: &Dir, name: &str) -> io::Result<()> {
+/// Makes a directory that only its owner can enter, or leaves the entry of that name as it is; whether it
+/// was made.
+pub(super) fn make_private(parent: &Dir, name: &str) -> io::Result<bool> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

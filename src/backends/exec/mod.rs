@@ -1,7 +1,7 @@
 //! The exec backend: a program in any language makes and removes the volumes, started once per call.
 //!
-//! The protocol is in [`protocol`] and `docs/reference/exec.md`; running the program in [`process`]; what
-//! its end means in [`verdict`]. This file maps that to the contract.
+//! The protocol is in `protocol` and `docs/reference/exec.md`; running the program in `process`; what
+//! its end means in `verdict`. This file maps that to the contract.
 
 use std::{
     process::Stdio,

@@ -89,6 +89,16 @@ async fn gone(pid: &str) {
     until("the process is gone", || (!process.exists()).then_some(())).await;
 }
 
+/// Waits until a process has ended. Whose child it is by then, and when that reaps it, is not ours to say.
+async fn dead(pid: &str) {
+    let stat = PathBuf::from("/proc").join(pid.trim()).join("stat");
+    let ended = || match std::fs::read_to_string(&stat) {
+        Ok(line) => line.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
+    };
+    until("the process has ended", || ended().then_some(())).await;
+}
+
 /// Looks again and again, for ten seconds at most: nothing tells of another's files and processes.
 async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -126,7 +136,8 @@ async fn the_request_the_argument_and_the_scrubbed_environment_reach_the_program
 
 #[tokio::test]
 async fn each_outcome_reaches_the_controller_with_the_programs_own_reason() {
-    let cases: [(&str, fn(&ProvisionError) -> bool); 6] = [
+    type Fits = fn(&ProvisionError) -> bool;
+    let cases: [(&str, Fits); 6] = [
         ("background", |e| matches!(e, ProvisionError::Background(_))),
         ("noChange", |e| matches!(e, ProvisionError::NoChange(_))),
         ("reschedule", |e| matches!(e, ProvisionError::Reschedule(_))),
@@ -227,7 +238,7 @@ async fn a_grandchild_that_keeps_the_pipes_open_delays_nothing_and_is_killed() {
     let started = Instant::now();
     assert_eq!(provision(&shell(&script)).await.unwrap_err().to_string(), "ok");
     assert!(started.elapsed() < Duration::from_secs(30), "waited for the grandchild");
-    gone(&line_of(&pid).await).await;
+    dead(&line_of(&pid).await).await;
 }
 
 #[tokio::test]
@@ -244,7 +255,7 @@ async fn the_deadline_kills_the_whole_group() {
     let error = shell(&script).provision(options).await.unwrap_err();
     assert!(matches!(error, ProvisionError::Background(_)), "{error:?}");
     assert_eq!(error.to_string(), "working on it (the program was killed at its deadline)");
-    gone(&line_of(&child).await).await;
+    dead(&line_of(&child).await).await;
     gone(&line_of(&own).await).await;
 }
 
@@ -257,7 +268,7 @@ async fn dropping_the_call_kills_the_whole_group_and_leaves_no_zombie() {
     let (child, own) = (line_of(&child).await, line_of(&own).await);
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    gone(&child).await;
+    dead(&child).await;
     gone(&own).await;
 }
 

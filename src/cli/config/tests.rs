@@ -177,7 +177,7 @@ fn every_option_works_the_same_by_flag_environment_and_file() {
 
 /// Settings as text that says nothing of where they came from.
 fn without_sources(settings: &Settings) -> String {
-    let backends: Vec<Value> = settings.provisioners.iter().map(|one| one.backend.read().unwrap()).collect();
+    let backends: Vec<Value> = settings.provisioners.iter().map(|one| one.backend.written().clone()).collect();
     let options: Vec<_> =
         settings.provisioners.iter().map(|one| (&one.controller, &one.leader_election)).collect();
     let Settings { kubeconfig, http_address, log_format, log_level, otlp_endpoint, provisioners: _ } =
@@ -408,7 +408,7 @@ fn the_configuration_that_is_deployed_is_valid_and_fits_the_manifests_around_it(
     let role = rbac.iter().find(|object| object["kind"] == "Role").unwrap();
     let lease = provisioner.leader_election.name_for(&provisioner.controller);
     assert_eq!(role["rules"][0]["resourceNames"], json!([lease]));
-    let base: Value = provisioner.backend.read().unwrap();
+    let base: Value = provisioner.backend.written().clone();
     let deployment: Value = serde_saphyr::from_str(&deployed("deployment.yaml")).unwrap();
     let pod = &deployment["spec"]["template"]["spec"];
     let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();

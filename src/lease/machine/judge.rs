@@ -7,7 +7,7 @@ impl Machine {
     /// Takes in a version of the Lease that is at least as new as all that is known.
     pub(super) fn absorb(&mut self, now: BootTime, stored: Stored) {
         self.sight(now, &stored);
-        if let Some(write) = self.proven_by(&stored) {
+        if let Some(write) = self.proven_by(now, &stored) {
             self.adopt(now, write, &stored);
         } else if self.is_own_but_edited(&stored) {
             self.own = self.own.map(|own| Own { version: stored.version, ..own });
@@ -67,14 +67,15 @@ impl Machine {
     }
 
     /// A write of ours without an answer that this version shows to have been written: it carries that very
-    /// write's `renewTime`. That the holder is us proves nothing, a renewal never writes the holder.
-    fn proven_by(&mut self, stored: &Stored) -> Option<Write> {
-        let me = self.who.me.clone();
-        let proven = |write: &Write| match write.kind {
-            Kind::StepDown => stored.holder.is_none() && stored.renewed == Some(write.stamp),
-            Kind::Acquire | Kind::Renew => {
-                stored.is_held_by(&me) && (stored.renewed == Some(write.stamp) || slips!(self, HolderIsProof))
-            }
+    /// write's `renewTime`. That the holder is us proves nothing, a renewal never writes the holder. And
+    /// after the hold it proves nothing either: others may have led since, and somebody put this back.
+    fn proven_by(&mut self, now: BootTime, stored: &Stored) -> Option<Write> {
+        let (me, hold) = (self.who.me.clone(), self.who.hold);
+        let proven = |write: &Write| {
+            write.kind != Kind::StepDown
+                && write.sent_at + hold > now
+                && stored.is_held_by(&me)
+                && (stored.renewed == Some(write.stamp) || slips!(self, HolderIsProof))
         };
         let at = self.doubtful.iter().rposition(proven)?;
         Some(self.doubtful.remove(at))
@@ -96,8 +97,7 @@ impl Machine {
     /// over. One that is found out about too late makes nobody leader.
     fn adopt(&mut self, now: BootTime, write: Write, stored: &Stored) {
         self.own = Some(Own { version: stored.version, stamp: write.stamp });
-        let stopping = self.stepping_down && !slips!(self, RenewalBesideStepDown);
-        if write.kind == Kind::StepDown || stopping {
+        if self.stepping_down && !slips!(self, RenewalBesideStepDown) {
             return;
         }
         let valid_until = self.holds_until(now, write);
@@ -124,20 +124,18 @@ impl Machine {
     /// A write was answered as written. What is known to have happened after it outweighs the answer.
     pub(super) fn written(&mut self, now: BootTime, id: WriteId, stored: Stored) {
         let sent = self.doubtful.iter().position(|write| write.stamp == id);
+        let sent = sent.map(|at| self.doubtful.remove(at));
         let unchecked = slips!(self, HolderUnchecked);
         if stored.version < self.newest && !unchecked {
             return;
         }
-        match sent.map(|at| self.doubtful.remove(at)) {
-            Some(write) if unchecked => {
+        let ours = stored.is_held_by(&self.who.me) && stored.renewed == Some(id);
+        match sent {
+            Some(write) if ours || unchecked => {
                 self.sight(now, &stored);
                 self.adopt(now, write, &stored);
             }
-            Some(write) => {
-                self.doubtful.push(write);
-                self.absorb(now, stored);
-            }
-            None => self.absorb(now, stored),
+            _ => self.absorb(now, stored),
         }
     }
 
@@ -161,6 +159,33 @@ impl Machine {
         if self.term.take().is_some() {
             self.ending = Some(ending);
         }
+    }
+
+    /// The same state with the time moved from `now` to `to` and with what no rule looks at forgotten, so
+    /// that a model meets it again.
+    #[cfg(test)]
+    pub(crate) fn rebased(mut self, now: BootTime, to: BootTime) -> Self {
+        let hold = self.who.hold;
+        let shift = |time: BootTime| to + time.saturating_since(now) - now.saturating_since(time);
+        let future = |time: BootTime| if time > now { shift(time) } else { BootTime::default() };
+        self.carried = future(self.carried);
+        self.doubtful.retain(|write| write.sent_at + hold > now);
+        self.doubtful.iter_mut().for_each(|write| write.sent_at = shift(write.sent_at));
+        if let Some(term) = &mut self.term
+            && term.valid_until.since_boot() < std::time::Duration::MAX
+        {
+            term.valid_until = shift(term.valid_until);
+        }
+        let by_the_wall_clock = slips!(self, ForeignClock);
+        if let Some(sighting) = &mut self.sighting {
+            sighting.first_seen = BootTime::default();
+            if sighting.free_at <= now {
+                sighting.free_at = BootTime::default();
+            } else if !by_the_wall_clock {
+                sighting.free_at = shift(sighting.free_at);
+            }
+        }
+        self
     }
 
     #[cfg(test)]

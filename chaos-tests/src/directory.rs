@@ -1,4 +1,4 @@
-//! The directory of one control plane, and the janitor that removes it however this process ends.
+//! Directories that vanish with their owner, and the janitor that removes them however this process ends.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ done
 
 /// A directory that vanishes with its owner: on drop, and also when the owner is killed.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// Holds the other end of its input: the kernel closes it when this process is gone.
     janitor: Child,
@@ -30,7 +30,7 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Takes `wanted`, which must be absent or empty as it will be removed, or a new temporary directory.
-    pub(super) fn create(wanted: Option<&Path>) -> Result<Self> {
+    pub(crate) fn create(wanted: Option<&Path>) -> Result<Self> {
         let path = match wanted {
             Some(path) => take(path)?,
             None => temporary().context("cannot create a temporary directory")?,
@@ -40,7 +40,7 @@ impl Directory {
         Ok(Self { path, janitor })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -59,7 +59,7 @@ fn take(path: &Path) -> Result<PathBuf> {
     let mut entries = fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(
         entries.next().is_none(),
-        "{} is not empty: name an empty or a new directory, it is removed when the control plane stops",
+        "{} is not empty: name an empty or a new directory, it is removed at the end",
         path.display()
     );
     fs::canonicalize(path).with_context(|| format!("cannot resolve {}", path.display()))

@@ -1,0 +1,109 @@
+//! Processes that need not be children of this one: who they are, what they use, when they end.
+
+use std::{fs, os::fd::OwnedFd, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+/// A process that is watched from outside. Stays with this process also when its number is used again.
+#[derive(Debug)]
+pub struct Watched {
+    pid: u32,
+    handle: OwnedFd,
+}
+
+impl Watched {
+    /// Watches the process `pid`.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn new(pid: u32) -> Result<Self> {
+        let handle =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).map(|raw| pidfd_open(raw, PidfdFlags::empty()));
+        let handle = handle.with_context(|| format!("{pid} is no process id"))?;
+        Ok(Self { pid, handle: handle.with_context(|| format!("there is no process {pid}"))? })
+    }
+
+    /// Waits for its end. Blocks.
+    ///
+    /// # Errors
+    /// If it still runs after `deadline`.
+    pub fn wait_end(&self, deadline: Duration) -> Result<()> {
+        let deadline =
+            Timespec { tv_sec: deadline.as_secs().try_into()?, tv_nsec: deadline.subsec_nanos().into() };
+        let readable = poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Some(&deadline))?;
+        ensure!(readable == 1, "process {} still runs", self.pid);
+        Ok(())
+    }
+}
+
+/// The process ids of the children of `pid`.
+///
+/// # Errors
+/// If there is no such process.
+pub fn children(pid: u32) -> Result<Vec<u32>> {
+    let tasks =
+        fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("there is no process {pid}"))?;
+    let mut children = Vec::new();
+    for task in tasks {
+        // A thread may end between the two reads; its children go to another one.
+        let list = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        children.extend(list.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    Ok(children)
+}
+
+/// The arguments of the process `pid`, separated by spaces.
+///
+/// # Errors
+/// If there is no such process.
+pub fn command_line(pid: u32) -> Result<String> {
+    let bytes =
+        fs::read(format!("/proc/{pid}/cmdline")).with_context(|| format!("there is no process {pid}"))?;
+    Ok(String::from_utf8_lossy(&bytes).replace('\0', " "))
+}
+
+/// The memory that the process `pid` has resident, in bytes.
+///
+/// # Errors
+/// If there is no such process, or if it has ended.
+pub fn resident_bytes(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    parse_resident_bytes(&status).with_context(|| format!("{path} has no VmRSS: the process has ended"))
+}
+
+fn parse_resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn resident_memory_is_read_in_bytes() {
+        assert_eq!(parse_resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t1\n"), Some(2 << 20));
+        assert_eq!(parse_resident_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
+    fn a_child_is_listed_until_it_was_reaped_and_its_end_is_seen_before() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        assert!(children(std::process::id()).unwrap().contains(&pid));
+        let watched = Watched::new(pid).unwrap();
+        assert!(watched.wait_end(Duration::from_millis(50)).is_err());
+        child.kill().unwrap();
+        watched.wait_end(Duration::from_secs(30)).unwrap();
+        child.wait().unwrap();
+        assert!(!children(std::process::id()).unwrap().contains(&pid));
+    }
+}
