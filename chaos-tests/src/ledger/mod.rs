@@ -3,6 +3,7 @@
 //! This is the tests' side: set the gate, read calls and assets, wait for them. What the program does with a call
 //! is in [`program`], the files that both share in [`record`].
 
+pub mod audit;
 pub mod program;
 pub mod record;
 pub mod stage;

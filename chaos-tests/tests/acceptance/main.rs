@@ -7,7 +7,9 @@
 mod claims;
 mod deletion;
 mod lifecycle;
+mod requests;
 mod retry;
+mod topology;
 
 use std::path::Path;
 
