@@ -163,11 +163,8 @@ pub(super) fn contest_of(options: &CandidateOptions, server: Client, desk: Arc<D
         holder_id: options.identity.to_string(),
         lease_ttl: options.lease.timing.lease(),
     };
-    let lock = LeaseLock::new(
-        Client::new(wire, options.lease.namespace.as_str()),
-        &options.lease.namespace,
-        params,
-    );
+    let lock =
+        LeaseLock::new(Client::new(wire, options.lease.namespace.as_str()), &options.lease.namespace, params);
     let spread = jitter(SPREAD);
     Contest { lock, desk, timing: options.lease.timing, troubles, spread }
 }
