@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Sent {
     /// The program that sent it.
     pub user_agent: String,
+    /// The token that it was sent with: one per replica.
+    pub credential: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: String,
     /// The kind of object, in the plural; empty for what is no object.
@@ -41,6 +43,7 @@ pub fn requests_of(log: &Path, namespace: &str) -> Result<Vec<Sent>> {
 fn sent(record: &Value) -> Sent {
     Sent {
         user_agent: part(record, "/userAgent").to_owned(),
+        credential: part(record, "/user/extra/authentication.kubernetes.io~1credential-id/0").to_owned(),
         verb: part(record, "/verb").to_owned(),
         resource: part(record, "/objectRef/resource").to_owned(),
         name: part(record, "/objectRef/name").to_owned(),

@@ -6,7 +6,10 @@
 
 mod claims;
 mod deletion;
+mod leadership;
 mod lifecycle;
+mod operations;
+mod outage;
 mod requests;
 mod retry;
 mod topology;

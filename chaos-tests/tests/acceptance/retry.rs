@@ -271,7 +271,7 @@ async fn a_deletion_that_goes_wrong_is_told_and_tried_again_until_the_asset_is_g
     let ways = BTreeMap::from([
         ("garbage", (Words::Text("oops".to_owned()), "not one JSON object")),
         ("hanging", (Words::Hang, "deadline")),
-        ("killed", (Words::Signal(11), "signal 11")),
+        ("killed", (Words::Signal(6), "signal 6")),
         ("failed", (Words::Outcome("failed".to_owned(), "shelf 3 is away".to_owned()), "shelf 3 is away")),
     ]);
     let rule = |(name, (words, _)): (&&str, &(Words, &str))| {
