@@ -25,3 +25,8 @@ pub mod telemetry;
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};
 pub use options::{ControllerOptions, InvalidOption, LeaderElectionOptions};
 pub use provisioner::{DeleteError, IgnoredError, ProvisionError, Provisioner, ReclaimPolicy, VolumeOptions};
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,7 +10,7 @@ use std::{
 const ALLOWED: [(&str, &[&str]); 11] = [
     ("clock", &[]),
     ("provisioner", &[]),
-    ("lifecycle", &["provisioner"]),
+    ("lifecycle", &["clock", "provisioner"]),
     ("lease", &["clock"]),
     ("options", &["lease"]),
     ("telemetry", &["clock", "provisioner"]),

@@ -406,8 +406,8 @@ impl World {
                 }
                 Ok(self.volumes.get(name).cloned())
             }
-            Effect::StripFinalizer { uid } => {
-                let mut volume = self.matching(name, uid, None)?;
+            Effect::StripFinalizer { uid, version } => {
+                let mut volume = self.matching(name, uid, *version)?;
                 volume.metadata.finalizers.get_or_insert_default().retain(|f| f != names::FINALIZER);
                 self.write_volume(volume.clone());
                 Ok(Some(volume))

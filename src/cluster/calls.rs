@@ -140,21 +140,56 @@ impl Calls {
             .map_err(|error| CallError::Unavailable { what, message: error.to_string() })
     }
 
-    /// Takes our finalizer off the volume with this UID, and nobody else's: a patch without a version, so
-    /// that it meets no conflict.
+    /// Takes our finalizer off the volume with this UID, and nobody else's. Without a version the patch
+    /// meets no conflict, whatever others do to the volume meanwhile.
     ///
     /// # Errors
-    /// [`CallError::Conflict`] if it is another volume, and the others.
+    /// [`CallError::Conflict`] if it is another volume or version, and the others.
     pub async fn strip_finalizer(
         &self,
         guard: &LeaderGuard,
         name: &str,
         uid: &str,
+        version: Option<Version>,
     ) -> Result<PersistentVolume, CallError> {
         let what = format!("take the finalizer off volume {name}");
+        let mut metadata = json!({ "uid": uid, "$deleteFromPrimitiveList/finalizers": [names::FINALIZER] });
+        if let (Some(version), Some(metadata)) = (version, metadata.as_object_mut()) {
+            metadata.insert("resourceVersion".to_owned(), version.to_string().into());
+        }
+        let patch = json!({ "metadata": metadata });
+        self.patch_volume(guard, what, name, patch).await
+    }
+
+    /// Puts our finalizer on the volume with this UID in this version, beside those of others.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it is another volume or version, and the others.
+    pub async fn add_finalizer(
+        &self,
+        guard: &LeaderGuard,
+        name: &str,
+        uid: &str,
+        version: Version,
+    ) -> Result<PersistentVolume, CallError> {
+        let what = format!("put the finalizer on volume {name}");
         let patch = json!({
-            "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": [names::FINALIZER] }
+            "metadata": {
+                "uid": uid,
+                "resourceVersion": version.to_string(),
+                "finalizers": [names::FINALIZER],
+            }
         });
+        self.patch_volume(guard, what, name, patch).await
+    }
+
+    async fn patch_volume(
+        &self,
+        guard: &LeaderGuard,
+        what: String,
+        name: &str,
+        patch: serde_json::Value,
+    ) -> Result<PersistentVolume, CallError> {
         let request =
             at::<PersistentVolume>(None).patch(name, &PatchParams::default(), &Patch::Strategic(patch));
         self.change(guard, what, request).await

@@ -19,7 +19,7 @@ use crate::{
         elector::{self, ElectorActor, Resign},
         recorder::{Record, RecorderActor, Writer},
         volume::Desk,
-        watcher::{Watched, WatcherActor},
+        watcher::{Watched, WatcherActor, Wrap},
     },
     cluster::{Calls, clients, decode, watch},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
@@ -73,7 +73,7 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
 }
 
 fn client_error(controller: &ProvisionController, source: kube::Error) -> RunError {
-    RunError::Client { server: controller.cluster.cluster_url.to_string(), source }
+    RunError::Client { server: controller.cluster.cluster_url.to_string(), source: Box::new(source) }
 }
 
 /// Waits for the API server, for as long as it takes, and returns the cluster's UID.
@@ -330,7 +330,7 @@ impl Watch<'_> {
     fn start<K, T, S>(
         &self,
         kind: Kind,
-        wrap: fn(Arc<Vec<watch::News<Arc<T>>>>) -> News,
+        wrap: Wrap<T>,
         events: impl FnOnce(Client) -> S,
         slim: impl Fn(K) -> Arc<T> + Send + 'static,
     ) -> Result<(), kube::Error>

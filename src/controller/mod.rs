@@ -58,7 +58,7 @@ pub enum RunError {
         server: String,
         /// Why.
         #[source]
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// Threads could not be started.
     #[error("cannot start the controller's threads")]

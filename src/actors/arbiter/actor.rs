@@ -24,7 +24,7 @@ use crate::{
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
     telemetry::{
         health::Health,
-        metrics::{Metrics, Verdict as Counted},
+        metrics::{Metrics, Operation, Verdict as Counted},
         trace::{self, Traces},
     },
 };
@@ -160,6 +160,9 @@ impl ArbiterActor {
             }
             Verdict::Failed(message, again) => {
                 metrics.claims_queue.retried();
+                if again.is_none() {
+                    metrics.volumes.gave_up(Operation::Provision);
+                }
                 tracing::warn!(claim, volume, error = message, ?again, "provisioning failed");
             }
             Verdict::Moot(why) => tracing::debug!(claim, volume, why, "provisioning ended without effect"),
@@ -187,6 +190,9 @@ impl ArbiterActor {
             }
             Verdict::Failed(message, again) => {
                 metrics.volumes_queue.retried();
+                if again.is_none() {
+                    metrics.volumes.gave_up(Operation::Delete);
+                }
                 tracing::warn!(volume, error = message, ?again, "removing failed");
             }
             Verdict::Moot(why) => tracing::debug!(volume, why, "removing ended without effect"),

@@ -45,6 +45,8 @@ use crate::{
 
 /// How long a key waits for the watch to show what a conflict was about, before it is tried anyway.
 const CATCH_UP: Duration = Duration::from_secs(1);
+/// Volumes at once whose finalizer is put on or taken off, in the background.
+const TENDED_AT_ONCE: usize = 2;
 /// The longest wait after a failure that is unlikely to heal by itself.
 const SLOW: Duration = Duration::from_secs(5 * 60);
 
@@ -121,6 +123,7 @@ pub struct Arbiter {
     entries: HashMap<Key, Entry>,
     provision: Line,
     remove: Line,
+    tend: Line,
     /// When waits are over, the earliest first. An entry that changed meanwhile ignores it.
     alarms: BinaryHeap<Reverse<(BootTime, Key)>>,
     tickets: Ticket,
@@ -140,6 +143,7 @@ impl Arbiter {
             world: World::new(served, rules.naming.clone()),
             provision: Line::new(rules.provision_workers),
             remove: Line::new(rules.delete_workers),
+            tend: Line::new(TENDED_AT_ONCE),
             rules,
             entries: HashMap::new(),
             alarms: BinaryHeap::new(),
@@ -178,9 +182,22 @@ impl Arbiter {
     /// Operations under way in one lane.
     #[must_use]
     pub fn running_in(&self, lane: Lane) -> usize {
+        self.line(lane).running()
+    }
+
+    const fn line(&self, lane: Lane) -> &Line {
         match lane {
-            Lane::Provision => self.provision.running(),
-            Lane::Remove => self.remove.running(),
+            Lane::Provision => &self.provision,
+            Lane::Remove => &self.remove,
+            Lane::Tend => &self.tend,
+        }
+    }
+
+    const fn line_mut(&mut self, lane: Lane) -> &mut Line {
+        match lane {
+            Lane::Provision => &mut self.provision,
+            Lane::Remove => &mut self.remove,
+            Lane::Tend => &mut self.tend,
         }
     }
 
@@ -435,11 +452,8 @@ impl Arbiter {
         }
         self.tickets += 1;
         entry.state = State::Queued { ticket: self.tickets, lane: wish.lane(), since: now };
-        let line = match wish.lane() {
-            Lane::Provision => &mut self.provision,
-            Lane::Remove => &mut self.remove,
-        };
-        line.push(&class, self.tickets, key.clone());
+        let ticket = self.tickets;
+        self.line_mut(wish.lane()).push(&class, ticket, key.clone());
     }
 
     fn class_of(&self, key: &Key, wish: Wish) -> Arc<str> {
@@ -505,13 +519,14 @@ impl Arbiter {
         match lane {
             Lane::Provision => self.provision.next(classes, is_current),
             Lane::Remove => self.remove.next(classes, is_current),
+            Lane::Tend => self.tend.next(classes, is_current),
         }
     }
 
     fn start(&mut self, key: &Key, lane: Lane, class: Arc<str>, guard: &LeaderGuard, now: BootTime) {
         let task = self.wish(key).filter(|wish| wish.lane() == lane).and_then(|wish| self.task(key, wish));
         let Some(task) = task else {
-            self.ended_in(lane, &class);
+            self.line_mut(lane).ended(&class);
             self.enqueue_if_wanted(key, now);
             return;
         };
@@ -553,17 +568,10 @@ impl Arbiter {
         Some(ProvisionTask { name: key.clone(), claim, class, node, read_claim, unknown })
     }
 
-    fn ended_in(&mut self, lane: Lane, class: &Arc<str>) {
-        match lane {
-            Lane::Provision => self.provision.ended(class),
-            Lane::Remove => self.remove.ended(class),
-        }
-    }
-
     /// An operation has ended.
     pub fn finished(&mut self, key: &Key, outcome: Outcome, jitter: f64, now: BootTime) {
         let Some(running) = self.entries.get_mut(key).and_then(Entry::end) else { return };
-        self.ended_in(running.lane, &running.class);
+        self.line_mut(running.lane).ended(&running.class);
         let verdict = self.file(key, &running, outcome, jitter, now);
         let took = now.saturating_since(running.started);
         self.effects.push(Effect::Ended(Ended { task: running.task, took, verdict }));
@@ -588,7 +596,7 @@ impl Arbiter {
                 }
                 self.forget(key)
             }
-            Outcome::Stripped(volume) => {
+            Outcome::Tended(volume) => {
                 self.own_write(running, volume);
                 self.forget(key)
             }
@@ -687,6 +695,7 @@ impl Arbiter {
         match lane {
             Lane::Provision => self.rules.provision_threshold,
             Lane::Remove => self.rules.delete_threshold,
+            Lane::Tend => 0,
         }
     }
 
@@ -712,7 +721,8 @@ impl Wish {
     const fn lane(self) -> Lane {
         match self {
             Self::Provision | Self::FindOut => Lane::Provision,
-            Self::Remove(_) => Lane::Remove,
+            Self::Remove(Job::Strip | Job::Adopt) => Lane::Tend,
+            Self::Remove(Job::Delete(_) | Job::Keep | Job::Spare) => Lane::Remove,
         }
     }
 }
@@ -721,7 +731,9 @@ const fn job_of(decision: volume::Decision) -> Option<Job> {
     match decision {
         volume::Decision::Delete(proof) => Some(Job::Delete(proof)),
         volume::Decision::Keep => Some(Job::Keep),
+        volume::Decision::Spare => Some(Job::Spare),
         volume::Decision::Strip => Some(Job::Strip),
+        volume::Decision::Adopt => Some(Job::Adopt),
         volume::Decision::NotOurs | volume::Decision::Leave => None,
     }
 }

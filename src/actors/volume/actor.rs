@@ -172,9 +172,13 @@ impl Work {
             Effect::DeleteVolume { uid, version } => {
                 Answer::Volume(calls.delete_volume(guard, name, &uid, version).await.map(boxed))
             }
-            Effect::StripFinalizer { uid } => {
-                let stripped = calls.strip_finalizer(guard, name, &uid).await;
+            Effect::StripFinalizer { uid, version } => {
+                let stripped = calls.strip_finalizer(guard, name, &uid, version).await;
                 Answer::Volume(stripped.map(|volume| boxed(Some(volume))))
+            }
+            Effect::AddFinalizer { uid, version } => {
+                let added = calls.add_finalizer(guard, name, &uid, version).await;
+                Answer::Volume(added.map(|volume| boxed(Some(volume))))
             }
             Effect::Unselect => self.unselect().await,
             Effect::CallProvision => self.provision(traceparent).await,

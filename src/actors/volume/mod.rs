@@ -69,8 +69,12 @@ pub enum Job {
     Delete(Proof),
     /// Tell the backend that the asset is people's, then take our finalizer off.
     Keep,
+    /// Take our finalizer off, if the claim lives: its volume was deleted before it was bound.
+    Spare,
     /// Take our finalizer off.
     Strip,
+    /// Put our finalizer on.
+    Adopt,
 }
 
 impl Task {
@@ -120,10 +124,19 @@ pub enum Effect {
     CallDelete(Arc<PersistentVolume>),
     /// Call the backend's keep.
     CallKeep(Arc<PersistentVolume>),
-    /// Take our finalizer off the volume with this UID.
+    /// Take our finalizer off the volume: only this UID, and only this version if one is given.
     StripFinalizer {
         /// The UID that must match.
         uid: Box<str>,
+        /// The version that must match.
+        version: Option<Version>,
+    },
+    /// Put our finalizer on the volume with this UID in this version.
+    AddFinalizer {
+        /// The UID that must match.
+        uid: Box<str>,
+        /// The version that must match.
+        version: Version,
     },
     /// Take the chosen node off the claim, so that the scheduler chooses again.
     Unselect,
@@ -160,8 +173,8 @@ pub enum Outcome {
     Saved(Box<Volume>),
     /// Asset and volume are gone.
     Removed,
-    /// Our finalizer is off; the volume as it is now, if it is still there.
-    Stripped(Option<Box<Volume>>),
+    /// Our finalizer is off, or on; the volume as it is now, if it is still there.
+    Tended(Option<Box<Volume>>),
     /// The node was taken off the claim, which is now so.
     Rescheduled(Option<Box<Claim>>),
     /// What was decided on is no longer so: decide anew on what the watches bring. In words, why.

@@ -118,7 +118,9 @@ fn word(effect: &Effect) -> String {
         Effect::DeleteVolume { .. } => "delete object".to_owned(),
         Effect::CallDelete(_) => "delete asset".to_owned(),
         Effect::CallKeep(_) => "keep".to_owned(),
-        Effect::StripFinalizer { uid } => format!("strip {uid}"),
+        Effect::StripFinalizer { uid, version: None } => format!("strip {uid}"),
+        Effect::StripFinalizer { version: Some(version), .. } => format!("strip at {version}"),
+        Effect::AddFinalizer { version, .. } => format!("add at {version}"),
         Effect::Unselect => "unselect".to_owned(),
         Effect::Wait(time) => format!("wait {time:?}"),
     }
@@ -128,7 +130,7 @@ fn ending(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Saved(_) => "saved".to_owned(),
         Outcome::Removed => "removed".to_owned(),
-        Outcome::Stripped(_) => "stripped".to_owned(),
+        Outcome::Tended(_) => "tended".to_owned(),
         Outcome::Rescheduled(_) => "rescheduled".to_owned(),
         Outcome::Superseded(_) => "superseded".to_owned(),
         Outcome::Ignored(_) => "ignored".to_owned(),
@@ -392,7 +394,7 @@ fn a_retained_volume_is_kept_before_it_is_let_go() {
     retained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".to_owned());
     let read = || Answer::Volume(Ok(Some(retained.clone())));
     let story = |answers| remove_story(volume(), Job::Keep, answers);
-    assert_eq!(story(vec![read(), Answer::Kept(Ok(())), read()]), "read, keep, strip v1, stripped");
+    assert_eq!(story(vec![read(), Answer::Kept(Ok(())), read()]), "read, keep, strip v1, tended");
     assert_eq!(
         story(vec![read(), Answer::Kept(Err("full".to_owned()))]),
         "read, keep, failed VolumeFailedDelete"
@@ -402,7 +404,27 @@ fn a_retained_volume_is_kept_before_it_is_let_go() {
 
 #[test]
 fn a_finalizer_that_is_switched_off_goes_with_one_write() {
-    assert_eq!(remove_story(volume(), Job::Strip, vec![object()]), "strip v1, stripped");
+    assert_eq!(remove_story(volume(), Job::Strip, vec![object()]), "strip v1, tended");
+}
+
+#[test]
+fn a_volume_that_was_deleted_before_it_was_bound_is_spared_for_its_living_claim() {
+    let story = |claim: Option<Claim>, stripped| {
+        let answers = vec![Answer::Claim(Ok(claim.map(Box::new))), stripped];
+        remove_story(volume(), Job::Spare, answers)
+    };
+    assert_eq!(story(Some(claim()), object()), "read claim, tell VolumeDelete, strip at 8, tended");
+    let changed = Answer::Volume(Err(conflict()));
+    assert_eq!(story(Some(claim()), changed), "read claim, tell VolumeDelete, strip at 8, superseded");
+    let answers = vec![Answer::Claim(Ok(None))];
+    assert_eq!(remove_story(volume(), Job::Spare, answers), "read claim, ignored");
+}
+
+#[test]
+fn a_volume_without_the_finalizer_gets_it_unless_it_has_changed() {
+    assert_eq!(remove_story(volume(), Job::Adopt, vec![object()]), "add at 8, tended");
+    let changed = Answer::Volume(Err(conflict()));
+    assert_eq!(remove_story(volume(), Job::Adopt, vec![changed]), "add at 8, superseded");
 }
 
 #[test]
