@@ -29,7 +29,7 @@ async fn a_wrong_configuration_ends_with_2_and_names_key_source_and_what_is_allo
     let config = ["--config", file.to_str().unwrap()];
     let cases: Vec<(&str, Vec<&str>, Vec<(&str, &str)>, Vec<&str>)> = vec![
         ("", with(&["--retry-initial", "soon"]), vec![], vec!["--retry-initial", "soon", "15s"]),
-        ("", with(&["--provision-workers", "0"]), vec![], vec!["--provision-workers", "1 or more"]),
+        ("", with(&["--provision-workers", "0"]), vec![], vec!["--provision-workers", "from 1"]),
         ("", with(&["--lease-duration", "2500ms"]), vec![], vec!["--lease-duration", "whole seconds"]),
         (
             "",
@@ -133,7 +133,7 @@ async fn a_second_signal_ends_a_draining_replica_at_once() {
     replica.signal(Signal::TERM).unwrap();
     let noticed = async || {
         let log = replica.log_text()?;
-        Ok((!log.to_lowercase().contains("stop")).then_some(log))
+        Ok((!log.to_lowercase().contains("asked to stop")).then_some(log))
     };
     stage.eventually("the first signal is noticed", noticed).await.unwrap();
     replica.signal(Signal::TERM).unwrap();
