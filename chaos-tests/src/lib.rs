@@ -19,6 +19,7 @@ pub mod control_plane;
 pub mod demo;
 mod directory;
 pub mod http;
+pub mod ledger;
 pub mod manifests;
 pub mod ports;
 pub mod process;

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::{Authority, CallError, decode};
+use super::{Authority, CallError, Permissions, decode, permissions};
 use crate::{
     lease::LeaderGuard,
     lifecycle::{
@@ -33,6 +33,7 @@ const CALLS_AT_ONCE: usize = 64;
 pub struct Calls {
     client: Client,
     slots: Arc<Semaphore>,
+    permissions: Permissions,
 }
 
 /// Volumes per page of a list: bounds what is decoded at a time.
@@ -43,8 +44,8 @@ type Sent = http::Request<Vec<u8>>;
 impl Calls {
     /// Calls over `client`, which must come from [`super::clients::for_requests`].
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)) }
+    pub fn new(client: Client, permissions: Permissions) -> Self {
+        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), permissions }
     }
 
     /// The UID of the `kube-system` namespace, which stands for the cluster.
@@ -293,15 +294,20 @@ impl Calls {
         request: Sent,
         limit: Duration,
     ) -> Result<T, CallError> {
+        let permission = permissions::needed(request.method(), request.uri().path());
         let call = async {
             // A closed semaphore does not exist here; without a slot the call would merely be unlimited.
             let _slot = self.slots.acquire().await;
             self.client.request(request).await
         };
-        match tokio::time::timeout(limit, call).await {
+        let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer.map_err(|error| CallError::sort(what, error)),
             Err(_) => Err(CallError::timed_out(what, limit)),
+        };
+        if let Some(permission) = permission {
+            self.permissions.judge(&permission, &answer);
         }
+        answer
     }
 }
 

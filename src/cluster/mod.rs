@@ -7,9 +7,11 @@ pub mod decode;
 mod errors;
 pub mod evidence;
 mod guarded;
+pub mod permissions;
 pub mod watch;
 
 pub use calls::Calls;
 pub use errors::CallError;
 pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};
+pub use permissions::Permissions;

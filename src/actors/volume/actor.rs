@@ -24,6 +24,10 @@ use crate::{
     telemetry,
 };
 
+/// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
+/// under way, and those are better than ours.
+const OWN_ENDING: Duration = Duration::from_millis(500);
+
 /// What all operations of one provisioner work with.
 pub struct Desk {
     /// The backend.
@@ -287,7 +291,7 @@ impl Work {
     ) -> Result<T, String> {
         let mut calls = JoinSet::new();
         calls.spawn(call.in_current_span());
-        match tokio::time::timeout(limit, calls.join_next()).await {
+        match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
             Ok(Some(Ok(answer))) => Ok(answer),
             Ok(Some(Err(error))) => Err(panicked(operation, error)),
             Ok(None) => Err(format!("the backend's {operation} vanished")),
