@@ -25,6 +25,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     (
         "cli",
         &[
+            "actors",
             "backends",
             "clock",
             "cluster",

@@ -5,6 +5,7 @@
 mod check;
 mod config;
 mod explain;
+mod orphans;
 mod run;
 mod signals;
 
@@ -43,6 +44,8 @@ enum Command {
     Check(config::Flags),
     /// Say why a claim is pending or a volume is not deleted. Only reads.
     Explain(explain::Arguments),
+    /// List what the audit would say of each asset, and why. Changes nothing.
+    Orphans(orphans::Arguments),
 }
 
 /// The whole program: parse, dispatch, exit code.
@@ -51,6 +54,7 @@ pub fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(flags) }) => end(run::run(&flags)),
         Ok(Cli { command: Command::Check(flags) }) => end(check::check(&flags)),
         Ok(Cli { command: Command::Explain(arguments) }) => end(explain::explain(&arguments)),
+        Ok(Cli { command: Command::Orphans(arguments) }) => end(orphans::orphans(&arguments)),
         Err(usage) => tell_usage(&usage),
     }
 }

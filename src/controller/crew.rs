@@ -26,11 +26,11 @@ use crate::{
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
     lifecycle::{
         claim,
-        names::VolumeNaming,
+        names::{self, VolumeNaming},
         retry::Backoff,
         tell::{self, About},
     },
-    options::{ControllerOptions, EventVerbosity},
+    options::EventVerbosity,
     provisioner::Capabilities,
     telemetry::health::Role,
 };
@@ -247,7 +247,11 @@ fn start_arbiter(
         provisioner: served.backend.clone(),
         capabilities,
         served: works_for,
-        installation: installation(cluster, options),
+        installation: names::installation(
+                cluster,
+                &options.provisioner_name,
+                options.instance.as_deref(),
+            ),
         provision_timeout: options.provision_timeout,
         deletion_timeout: options.deletion_timeout,
         calls: calls.clone(),
@@ -291,7 +295,11 @@ fn start_auditor(
         subject: auditor::Subject {
             provisioner: backend.clone(),
             name: options.provisioner_name.as_str().into(),
-            installation: installation(cluster, options),
+            installation: names::installation(
+                cluster,
+                &options.provisioner_name,
+                options.instance.as_deref(),
+            ),
             calls: calls.clone(),
         },
         capabilities,
@@ -310,12 +318,6 @@ fn start_auditor(
         metrics: controller.metrics.clone(),
     };
     AuditorActor::new(setup).start()
-}
-
-/// What assets are marked with: this cluster, and this provisioner in it.
-fn installation(cluster: &str, options: &ControllerOptions) -> Arc<str> {
-    let instance = options.instance.iter().map(|instance| format!("/{instance}")).collect::<String>();
-    format!("{cluster}/{}{instance}", options.provisioner_name).into()
 }
 
 fn start_elector(
