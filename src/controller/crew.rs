@@ -15,7 +15,7 @@ use tokio::{runtime, sync::oneshot};
 use super::{ProvisionController, RunError, Served, panics::PanicWatch};
 use crate::{
     actors::{
-        arbiter::{self, ArbiterActor, Drain, Kind, LeadershipChanged, News, Rules},
+        arbiter::{self, ArbiterActor, Drain, Kind, News, Rules},
         auditor::{self, AuditorActor},
         elector::{self, ElectorActor, Resign},
         recorder::{Record, RecorderActor, Writer},
@@ -212,8 +212,7 @@ fn member(
     let arbiter =
         start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
     let auditor = start_auditor(controller, served, capabilities, calls, cluster, &arbiter, recorder.clone());
-    let leaders = vec![arbiter.clone().recipient(), auditor.recipient()];
-    let elector = start_elector(controller, served, leaders, recorder.recipient());
+    let elector = start_elector(controller, served, &arbiter, &auditor, recorder.recipient());
     Member { provisioner, drain_budget: options.drain_budget, arbiter, elector }
 }
 
@@ -323,7 +322,8 @@ fn start_auditor(
 fn start_elector(
     controller: &ProvisionController,
     served: &Served,
-    leaders: Vec<Recipient<LeadershipChanged>>,
+    arbiter: &Addr<ArbiterActor>,
+    auditor: &Addr<AuditorActor>,
     recorder: Recipient<Record>,
 ) -> Addr<ElectorActor> {
     let Served { options, election, .. } = served;
@@ -343,7 +343,8 @@ fn start_elector(
         provisioner: options.provisioner_name.as_str().into(),
         namespace,
         lease,
-        leaders,
+        leaders: vec![arbiter.clone().recipient(), auditor.clone().recipient()],
+        auditor: auditor.clone().recipient(),
         recorder,
         health: controller.health.clone(),
         metrics: controller.metrics.clone(),

@@ -52,13 +52,15 @@ pub struct AuditorActor {
     next: Option<SpawnHandle>,
     /// The last trouble that was told in the log.
     told: Option<String>,
+    /// The store went back in time: volumes may be missing whose assets hold data.
+    restored: bool,
 }
 
 impl AuditorActor {
     /// An Auditor that waits for a leadership.
     #[must_use]
     pub const fn new(setup: Setup) -> Self {
-        Self { setup, leadership: None, next: None, told: None }
+        Self { setup, leadership: None, next: None, told: None, restored: false }
     }
 
     fn survey_in(&mut self, wait: Duration, ctx: &mut Context<Self>) {
@@ -139,11 +141,29 @@ impl Handler<LeadershipChanged> for AuditorActor {
     type Result = ();
 
     fn handle(&mut self, LeadershipChanged(guard): LeadershipChanged, ctx: &mut Self::Context) {
-        let Setup { policy, grace, capabilities, ref clock, .. } = self.setup;
+        let Setup { grace, capabilities, ref clock, .. } = self.setup;
+        let policy = if self.restored { OrphanPolicy::Report } else { self.setup.policy };
         self.leadership =
             guard.map(|guard| (guard, Audit::new(policy, grace, capabilities, clock.now())));
         if self.leadership.is_some() && capabilities.list {
             self.survey_in(Duration::ZERO, ctx);
+        }
+    }
+}
+
+/// The API server's store was restored from a backup: from now on orphans are only reported.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Restored;
+
+impl Handler<Restored> for AuditorActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Restored, _: &mut Self::Context) {
+        self.restored = true;
+        let Setup { grace, capabilities, ref clock, .. } = self.setup;
+        if let Some((_, audit)) = &mut self.leadership {
+            *audit = Audit::new(OrphanPolicy::Report, grace, capabilities, clock.now());
         }
     }
 }

@@ -5,6 +5,6 @@ mod actor;
 mod survey;
 
 pub use self::{
-    actor::{AuditorActor, Setup},
+    actor::{AuditorActor, Restored, Setup},
     survey::{Subject, Survey, protection},
 };
