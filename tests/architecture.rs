@@ -7,12 +7,13 @@ use std::{
 };
 
 /// Each module of `src/`, and the ones it may use. `docs/development/architecture.md` says why.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("clock", &[]),
+    ("nearest", &[]),
     ("provisioner", &[]),
-    ("lifecycle", &["clock", "provisioner"]),
+    ("lifecycle", &["clock", "nearest", "provisioner"]),
     ("lease", &["clock"]),
-    ("options", &["lease"]),
+    ("options", &["lease", "lifecycle"]),
     ("telemetry", &["clock", "provisioner"]),
     ("cluster", &["clock", "lease", "lifecycle", "provisioner"]),
     ("backends", &["provisioner"]),
@@ -24,12 +25,14 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     (
         "cli",
         &[
+            "actors",
             "backends",
             "clock",
             "cluster",
             "controller",
             "lease",
             "lifecycle",
+            "nearest",
             "options",
             "provisioner",
             "telemetry",

@@ -13,8 +13,10 @@
 )]
 
 pub mod binaries;
+pub mod chaos;
 pub mod cluster;
 pub mod control_plane;
+pub mod demo;
 mod directory;
 pub mod http;
 pub mod ledger;

@@ -65,7 +65,7 @@ async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send) -> Res
     // Settings that can't work are told before anything is asked of a cluster.
     let built = settings.provisioners.iter().map(|provisioner| provisioner.backend.build());
     let backends = built.collect::<Result<Vec<_>, _>>()?;
-    let mut builder = ProvisionController::builder(cluster(&settings).await?)
+    let mut builder = ProvisionController::builder(cluster(settings.kubeconfig.as_deref()).await?)
         .identity(identity)
         .metrics(metrics.clone())
         .traces(telemetry.traces());
@@ -115,8 +115,8 @@ fn telemetry_options(settings: &Settings, identity: &Identity, metrics: &Metrics
 }
 
 /// The kubeconfig that was named, or what the surroundings offer.
-async fn cluster(settings: &Settings) -> Result<kube::Config, Failure> {
-    let cluster = match &settings.kubeconfig {
+pub(super) async fn cluster(kubeconfig: Option<&Path>) -> Result<kube::Config, Failure> {
+    let cluster = match kubeconfig {
         Some(path) => from_file(path).await,
         None => kube::Config::infer().await.map_err(|error| with_sources(&error)),
     };

@@ -5,6 +5,7 @@ pub mod calls;
 pub mod clients;
 pub mod decode;
 mod errors;
+pub mod evidence;
 mod guarded;
 pub mod permissions;
 pub mod watch;

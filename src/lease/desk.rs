@@ -213,10 +213,15 @@ impl Inner {
                  another Lease with --lease-name"
             )
         });
-        foreign
-            .or_else(|| self.liveness.clone())
-            .or_else(|| self.attempts.clone())
-            .or_else(|| self.watch.clone())
+        let endless = || {
+            let duration = self.machine.absurd_duration()?;
+            Some(format!(
+                "the Lease {lease} says that it lasts {duration:?}, which nobody can wait for: put its \
+                 leaseDurationSeconds right, or delete it"
+            ))
+        };
+        let reported = [&self.liveness, &self.attempts, &self.watch];
+        foreign.or_else(endless).or_else(|| reported.into_iter().find_map(Clone::clone))
     }
 }
 

@@ -16,9 +16,11 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::{BoxError, Service};
 
+#[cfg(test)]
+use super::machine::slips;
 use super::{
     desk::Desk,
-    machine::{Fate, Kind, Shown, Stamp, slips},
+    machine::{Fate, Kind, Shown, Stamp},
     trouble::{Trouble, Troubles},
     wire::{self, Marks},
 };
@@ -133,9 +135,13 @@ impl LeaseWire {
         self.desk.with(|machine, now| {
             let stamp = machine.fresh_stamp(wire::wall_stamp());
             let version = machine.begin_write(now, kind, stamp).ok()?;
-            let bare = slips!(machine, NoCompareAndSwap)
-                || (kind == Kind::StepDown && slips!(machine, UnconditionalStepDown));
-            Some(((!bare).then_some(version), stamp))
+            let version = Some(version);
+            #[cfg(test)]
+            let version = version.filter(|_| {
+                let unconditional = kind == Kind::StepDown && slips!(machine, UnconditionalStepDown);
+                !unconditional && !slips!(machine, NoCompareAndSwap)
+            });
+            Some((version, stamp))
         })
     }
 
