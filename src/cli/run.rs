@@ -62,14 +62,18 @@ async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send) -> Res
     let metrics = Metrics::new(&clock);
     let telemetry = telemetry::init(&telemetry_options(&settings, &identity, &metrics))
         .map_err(|error| Failure::Runtime(error.to_string()))?;
+    // Settings that can't work are told before anything is asked of a cluster.
+    let built = settings.provisioners.iter().map(|provisioner| provisioner.backend.build());
+    let backends = built.collect::<Result<Vec<_>, _>>()?;
     let mut builder = ProvisionController::builder(cluster(settings.kubeconfig.as_deref()).await?)
         .identity(identity)
         .metrics(metrics.clone())
         .traces(telemetry.traces());
     let health = Health::new(clock);
     builder = builder.health(health.clone());
-    for ProvisionerSettings { controller, leader_election, backend } in settings.provisioners {
-        builder = builder.provisioner(controller, leader_election, backend.build()?);
+    for (settings, backend) in settings.provisioners.into_iter().zip(backends) {
+        let ProvisionerSettings { controller, leader_election, .. } = settings;
+        builder = builder.provisioner(controller, leader_election, backend);
     }
     let controller = builder.build().map_err(|error| Failure::Runtime(error.to_string()))?;
     let (served, stop_serving) = serve_probes(settings.http_address, health, metrics).await?;

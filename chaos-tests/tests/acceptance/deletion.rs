@@ -1,6 +1,13 @@
 //! Deletion: what others do meanwhile, what the backend says, and what must never be deleted.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use chaos_tests::{
     cluster,
@@ -27,14 +34,14 @@ async fn patch(volumes: &Api<PersistentVolume>, name: &str, patch: Value) -> kub
 }
 
 /// Adds and removes a finalizer of its own, 20 times a second each, until told to end.
-async fn flap(volumes: Api<PersistentVolume>, name: String, end: Arc<Notify>) -> usize {
+async fn flap(volumes: Api<PersistentVolume>, name: String, flaps: Arc<AtomicUsize>, end: Arc<Notify>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(25));
-    let (mut on, mut flaps) = (false, 0);
+    let mut on = false;
     let ended = end.notified();
     tokio::pin!(ended);
     loop {
         tokio::select! {
-            () = &mut ended => return flaps,
+            () = &mut ended => return,
             _ = ticks.tick() => {}
         }
         let change = match on {
@@ -43,7 +50,7 @@ async fn flap(volumes: Api<PersistentVolume>, name: String, end: Arc<Notify>) ->
         };
         // A volume that is going away takes no new finalizer.
         if patch(&volumes, &name, change).await.is_ok() {
-            flaps += 1;
+            flaps.fetch_add(1, Ordering::Relaxed);
         }
         on = !on;
     }
@@ -58,14 +65,16 @@ async fn finalizers_of_others_that_come_and_go_during_a_deletion_are_neither_los
     let (volumes, name) = (stage.scope.all_volumes(), volume.name_any());
     let stays = json!({ "metadata": { "finalizers": ["example.dev/stays"] } });
     patch(&volumes, &name, stays).await.unwrap();
-    let end = Arc::new(Notify::new());
-    let flapping = tokio::spawn(flap(volumes.clone(), name.clone(), end.clone()));
+    let (flaps, end) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let flapping = tokio::spawn(flap(volumes.clone(), name.clone(), flaps.clone(), end.clone()));
+    let flapped = async || Ok((flaps.load(Ordering::Relaxed) < 5).then(|| "not yet".to_owned()));
+    stage.eventually("another finalizer comes and goes", flapped).await.unwrap();
     stage.delete_claim("data").await.unwrap();
     let let_go = |volume: &PersistentVolume| !volume.finalizers().iter().any(|f| f == FINALIZER);
     wait::until(&volumes, &name, DEADLINE, let_go).await.unwrap();
     assert!(stage.ledger.assets().unwrap().is_empty());
     end.notify_one();
-    assert!(flapping.await.unwrap() > 2, "it did come and go");
+    flapping.await.unwrap();
     let off = json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": ["example.dev/flaps"] } });
     let left = patch(&volumes, &name, off).await.unwrap();
     assert_eq!(

@@ -30,7 +30,12 @@ async fn a_wrong_configuration_ends_with_2_and_names_key_source_and_what_is_allo
     let cases: Vec<(&str, Vec<&str>, Vec<(&str, &str)>, Vec<&str>)> = vec![
         ("", with(&["--retry-initial", "soon"]), vec![], vec!["--retry-initial", "soon", "15s"]),
         ("", with(&["--provision-workers", "0"]), vec![], vec!["--provision-workers", "from 1"]),
-        ("", with(&["--lease-duration", "2500ms"]), vec![], vec!["--lease-duration", "whole seconds"]),
+        (
+            "",
+            with(&["--lease-duration", "2500ms"]),
+            vec![],
+            vec!["--lease-duration", "whole number of seconds"],
+        ),
         (
             "",
             with(&[]),
