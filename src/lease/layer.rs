@@ -140,11 +140,7 @@ impl LeaseWire {
     }
 
     /// Sends to the API server and collects the answer. What went wrong is kept with its verb.
-    async fn send(
-        &self,
-        verb: &'static str,
-        request: Request<Body>,
-    ) -> Result<(StatusCode, Vec<u8>), BoxError> {
+    async fn send(&self, verb: &'static str, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), BoxError> {
         let answer = self.exchange(request).await;
         let trouble = match &answer {
             Ok((status, _)) => Trouble::of_status(verb, status.as_u16()),

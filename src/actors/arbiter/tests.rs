@@ -67,8 +67,12 @@ impl Table {
     }
 
     fn class_with(&mut self, name: &str, provisioner: &str, uid: &str) {
-        let class =
-            Class { name: name.into(), uid: uid.into(), provisioner: provisioner.into(), ..Class::default() };
+        let class = Class {
+            name: name.into(),
+            uid: uid.into(),
+            provisioner: provisioner.into(),
+            ..Class::default()
+        };
         self.arbiter.see_classes(&[watch::News::Seen(Arc::new(class))], self.now);
     }
 

@@ -39,11 +39,7 @@ fn a_version_alone_is_not_enough() {
 
 #[test]
 fn a_deadline_alone_is_not_enough() {
-    two_leaders(Row {
-        mistakes: &[NoCompareAndSwap, ForeignClock, HolderUnchecked],
-        ticks: Some(14),
-        ..Row::PLAIN
-    });
+    two_leaders(Row { mistakes: &[NoCompareAndSwap, ForeignClock, HolderUnchecked], ticks: Some(14), ..Row::PLAIN });
 }
 
 #[test]
@@ -88,5 +84,5 @@ fn the_full_protocol_is_safe_with_lost_answers_and_a_third_party() {
 
 #[test]
 fn the_full_protocol_is_safe_among_three() {
-    safe(Row { replicas: 3, writes: 3, ..Row::PLAIN });
+    safe(Row { replicas: 3,  writes: 3, ..Row::PLAIN });
 }

@@ -147,21 +147,14 @@ impl Row {
         }
     }
 
-    fn feed(
-        &self,
-        world: &mut World,
-        at_replica: usize,
-        input: impl FnOnce(&mut Replica, &mut Store, BootTime),
-    ) {
+    fn feed(&self, world: &mut World, at_replica: usize, input: impl FnOnce(&mut Replica, &mut Store, BootTime)) {
         let now = at(world.now);
         let replica = &mut world.replicas[at_replica];
         let before = replica.machine.term().map(|term| term.number);
         input(replica, &mut world.store, now);
         replica.machine.take_ending();
         let after = replica.machine.term().map(|term| term.number);
-        if after != before
-            && let Some(epoch) = after
-        {
+        if after != before && let Some(epoch) = after {
             world.epoch_went_back |= epoch <= world.newest_epoch;
             world.newest_epoch = world.newest_epoch.max(epoch);
             world.epochs += 1;
@@ -225,8 +218,7 @@ impl Model for Row {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let replica =
-            |at| Replica { machine: self.machine(at, 0), call: Call::Idle, starts: 0, latest: (0, 0) };
+        let replica = |at| Replica { machine: self.machine(at, 0), call: Call::Idle, starts: 0, latest: (0, 0) };
         vec![World {
             now: BEGINNING,
             store: Store::left_behind(self.meddlings > 0),
@@ -312,8 +304,7 @@ impl Model for Row {
                 if let Call::Writing(patch) = &world.replicas[at].call {
                     world.strays.push(patch.clone());
                 }
-                world.replicas[at] =
-                    Replica { machine: self.machine(at, starts), call: Call::Idle, starts, latest: (0, 0) };
+                world.replicas[at] = Replica { machine: self.machine(at, starts), call: Call::Idle, starts, latest: (0, 0) };
             }
             Step::Meddle(meddling) => {
                 world.meddlings -= 1;

@@ -147,9 +147,7 @@ async fn a_leader_that_may_no_longer_patch_is_not_ready_and_stops() {
 async fn a_lease_of_another_provisioner_is_left_alone() {
     let server = Server::new();
     server.put(json!({ "holderIdentity": "other" }));
-    server.edit(
-        &json!({ "metadata": { "annotations": { "kube-provisioner.dev/provisioner": "example.com-nfs" } } }),
-    );
+    server.edit(&json!({ "metadata": { "annotations": { "kube-provisioner.dev/provisioner": "example.com-nfs" } } }));
     let mut a = Replica::start(&server, "a");
     a.until(|status| status.problem.as_deref().is_some_and(|problem| problem.contains("--lease-name"))).await;
     pass(60.0).await;
