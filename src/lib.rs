@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod controller;
 pub mod lease;
 pub mod lifecycle;
+mod nearest;
 pub mod options;
 pub mod provisioner;
 pub mod telemetry;
@@ -25,3 +26,8 @@ pub mod telemetry;
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};
 pub use options::{ControllerOptions, InvalidOption, LeaderElectionOptions};
 pub use provisioner::{DeleteError, IgnoredError, ProvisionError, Provisioner, ReclaimPolicy, VolumeOptions};
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,7 +4,8 @@
 
 mod check;
 mod config;
-mod nearest;
+mod explain;
+mod orphans;
 mod run;
 mod signals;
 
@@ -41,6 +42,10 @@ enum Command {
     Run(config::Flags),
     /// Check the configuration that `run` would use, and print it with the source of each value.
     Check(config::Flags),
+    /// Say why a claim is pending or a volume is not deleted. Only reads.
+    Explain(explain::Arguments),
+    /// List what the audit would say of each asset, and why. Changes nothing.
+    Orphans(orphans::Arguments),
 }
 
 /// The whole program: parse, dispatch, exit code.
@@ -48,7 +53,9 @@ pub fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Run(flags) }) => end(run::run(&flags)),
         Ok(Cli { command: Command::Check(flags) }) => end(check::check(&flags)),
-        Err(usage) => explain(&usage),
+        Ok(Cli { command: Command::Explain(arguments) }) => end(explain::explain(&arguments)),
+        Ok(Cli { command: Command::Orphans(arguments) }) => end(orphans::orphans(&arguments)),
+        Err(usage) => tell_usage(&usage),
     }
 }
 
@@ -91,7 +98,7 @@ fn end(outcome: Result<(), Failure>) -> ExitCode {
 }
 
 /// Prints help, version or what is wrong with the command line.
-fn explain(usage: &clap::Error) -> ExitCode {
+fn tell_usage(usage: &clap::Error) -> ExitCode {
     let wrong = usage.use_stderr();
     // Whoever closed our output does not want to hear of it.
     let _ = usage.print();

@@ -62,7 +62,7 @@ async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send) -> Res
     let metrics = Metrics::new(&clock);
     let telemetry = telemetry::init(&telemetry_options(&settings, &identity, &metrics))
         .map_err(|error| Failure::Runtime(error.to_string()))?;
-    let mut builder = ProvisionController::builder(cluster(&settings).await?)
+    let mut builder = ProvisionController::builder(cluster(settings.kubeconfig.as_deref()).await?)
         .identity(identity)
         .metrics(metrics.clone())
         .traces(telemetry.traces());
@@ -111,8 +111,8 @@ fn telemetry_options(settings: &Settings, identity: &Identity, metrics: &Metrics
 }
 
 /// The kubeconfig that was named, or what the surroundings offer.
-async fn cluster(settings: &Settings) -> Result<kube::Config, Failure> {
-    let cluster = match &settings.kubeconfig {
+pub(super) async fn cluster(kubeconfig: Option<&Path>) -> Result<kube::Config, Failure> {
+    let cluster = match kubeconfig {
         Some(path) => from_file(path).await,
         None => kube::Config::infer().await.map_err(|error| with_sources(&error)),
     };

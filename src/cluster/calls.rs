@@ -12,13 +12,15 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::{Authority, CallError, decode};
+use super::{Authority, CallError, Permissions, decode, permissions};
 use crate::{
     lease::LeaderGuard,
     lifecycle::{
         names,
         objects::{Claim, Version},
+        orphan::Users,
     },
+    provisioner::AssetClaim,
 };
 
 /// The longest that one call may take, connecting included.
@@ -31,15 +33,19 @@ const CALLS_AT_ONCE: usize = 64;
 pub struct Calls {
     client: Client,
     slots: Arc<Semaphore>,
+    permissions: Permissions,
 }
+
+/// Volumes per page of a list: bounds what is decoded at a time.
+const VOLUMES_PER_PAGE: u32 = 250;
 
 type Sent = http::Request<Vec<u8>>;
 
 impl Calls {
     /// Calls over `client`, which must come from [`super::clients::for_requests`].
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)) }
+    pub fn new(client: Client, permissions: Permissions) -> Self {
+        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), permissions }
     }
 
     /// The UID of the `kube-system` namespace, which stands for the cluster.
@@ -96,6 +102,33 @@ impl Calls {
         found(self.read(what, at::<PersistentVolume>(None).get(name, &GetParams::default())).await)
     }
 
+    /// All volumes of the cluster, live, as far as they can protect an asset.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn users(&self) -> Result<Users, CallError> {
+        let mut users = Users::default();
+        let mut parameters = ListParams::default().limit(VOLUMES_PER_PAGE);
+        loop {
+            let request = at::<PersistentVolume>(None).list(&parameters);
+            let page: ObjectList<PersistentVolume> = self.read("list volumes".to_owned(), request).await?;
+            page.items.iter().for_each(|volume| users.add(volume));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(users),
+            }
+        }
+    }
+
+    /// Whether the claim that an asset was made for lives, read live.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn claim_lives(&self, claim: &AssetClaim) -> Result<bool, CallError> {
+        let now = self.read_claim(&claim.namespace, &claim.name).await?;
+        Ok(now.is_some_and(|now| *now.uid == *claim.uid))
+    }
+
     /// Creates a volume.
     ///
     /// # Errors
@@ -140,21 +173,56 @@ impl Calls {
             .map_err(|error| CallError::Unavailable { what, message: error.to_string() })
     }
 
-    /// Takes our finalizer off the volume with this UID, and nobody else's: a patch without a version, so
-    /// that it meets no conflict.
+    /// Takes our finalizer off the volume with this UID, and nobody else's. Without a version the patch
+    /// meets no conflict, whatever others do to the volume meanwhile.
     ///
     /// # Errors
-    /// [`CallError::Conflict`] if it is another volume, and the others.
+    /// [`CallError::Conflict`] if it is another volume or version, and the others.
     pub async fn strip_finalizer(
         &self,
         guard: &LeaderGuard,
         name: &str,
         uid: &str,
+        version: Option<Version>,
     ) -> Result<PersistentVolume, CallError> {
         let what = format!("take the finalizer off volume {name}");
+        let mut metadata = json!({ "uid": uid, "$deleteFromPrimitiveList/finalizers": [names::FINALIZER] });
+        if let (Some(version), Some(metadata)) = (version, metadata.as_object_mut()) {
+            metadata.insert("resourceVersion".to_owned(), version.to_string().into());
+        }
+        let patch = json!({ "metadata": metadata });
+        self.patch_volume(guard, what, name, patch).await
+    }
+
+    /// Puts our finalizer on the volume with this UID in this version, beside those of others.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it is another volume or version, and the others.
+    pub async fn add_finalizer(
+        &self,
+        guard: &LeaderGuard,
+        name: &str,
+        uid: &str,
+        version: Version,
+    ) -> Result<PersistentVolume, CallError> {
+        let what = format!("put the finalizer on volume {name}");
         let patch = json!({
-            "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": [names::FINALIZER] }
+            "metadata": {
+                "uid": uid,
+                "resourceVersion": version.to_string(),
+                "finalizers": [names::FINALIZER],
+            }
         });
+        self.patch_volume(guard, what, name, patch).await
+    }
+
+    async fn patch_volume(
+        &self,
+        guard: &LeaderGuard,
+        what: String,
+        name: &str,
+        patch: serde_json::Value,
+    ) -> Result<PersistentVolume, CallError> {
         let request =
             at::<PersistentVolume>(None).patch(name, &PatchParams::default(), &Patch::Strategic(patch));
         self.change(guard, what, request).await
@@ -199,7 +267,7 @@ impl Calls {
         self.send::<serde::de::IgnoredAny>(what, with(request, Authority::Events), CALL_LIMIT).await.map(drop)
     }
 
-    async fn read<T: DeserializeOwned>(
+    pub(super) async fn read<T: DeserializeOwned>(
         &self,
         what: String,
         request: Result<Sent, kube::core::request::Error>,
@@ -226,15 +294,20 @@ impl Calls {
         request: Sent,
         limit: Duration,
     ) -> Result<T, CallError> {
+        let permission = permissions::needed(request.method(), request.uri().path());
         let call = async {
             // A closed semaphore does not exist here; without a slot the call would merely be unlimited.
             let _slot = self.slots.acquire().await;
             self.client.request(request).await
         };
-        match tokio::time::timeout(limit, call).await {
+        let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer.map_err(|error| CallError::sort(what, error)),
             Err(_) => Err(CallError::timed_out(what, limit)),
+        };
+        if let Some(permission) = permission {
+            self.permissions.judge(&permission, &answer);
         }
+        answer
     }
 }
 
@@ -255,7 +328,7 @@ fn with(mut request: Sent, authority: Authority) -> Sent {
     request
 }
 
-fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+pub(super) fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(CallError::NotFound { .. }) => Ok(None),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
 use http_body_util::BodyExt;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -98,6 +98,17 @@ fn connections(
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     Ok(legacy::Builder::new(TokioExecutor::new()).build(connector))
+}
+
+/// Who we are in the API server's audit log and flow control, unless the configuration says it already. kube
+/// says nothing by itself.
+#[must_use]
+pub fn named(mut config: Config) -> Config {
+    if config.headers.iter().all(|(name, _)| name != USER_AGENT) {
+        let agent = concat!("kube-provisioner/", env!("CARGO_PKG_VERSION"));
+        config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+    }
+    config
 }
 
 fn limited(config: &Config, read_timeout: Duration) -> Config {

@@ -5,10 +5,13 @@ pub mod calls;
 pub mod clients;
 pub mod decode;
 mod errors;
+pub mod evidence;
 mod guarded;
+pub mod permissions;
 pub mod watch;
 
 pub use calls::Calls;
 pub use errors::CallError;
 pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};
+pub use permissions::Permissions;

@@ -16,14 +16,20 @@ use super::{ProvisionController, RunError, Served, panics::PanicWatch};
 use crate::{
     actors::{
         arbiter::{self, ArbiterActor, Drain, Kind, News, Rules},
+        auditor::{self, AuditorActor},
         elector::{self, ElectorActor, Resign},
         recorder::{Record, RecorderActor, Writer},
         volume::Desk,
-        watcher::{Watched, WatcherActor},
+        watcher::{Watched, WatcherActor, Wrap},
     },
-    cluster::{Calls, clients, decode, watch},
+    cluster::{Calls, Permissions, clients, decode, watch},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
-    lifecycle::{claim, names::VolumeNaming, retry::Backoff},
+    lifecycle::{
+        claim,
+        names::{self, VolumeNaming},
+        retry::Backoff,
+        tell::{self, About},
+    },
     options::EventVerbosity,
     provisioner::Capabilities,
     telemetry::health::Role,
@@ -60,7 +66,7 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
         controller.health.role(&served.options.provisioner_name, waiting);
     }
     let client = clients::for_requests(&controller.cluster).map_err(|e| client_error(&controller, e))?;
-    let calls = Calls::new(client);
+    let calls = Calls::new(client, permissions(&controller));
     let mut stop = std::pin::pin!(stop);
     let cluster = tokio::select! {
         cluster = reach(&controller, &calls) => cluster,
@@ -72,8 +78,17 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
     Ok(())
 }
 
+/// What RBAC refuses keeps this replica from being ready.
+fn permissions(controller: &ProvisionController) -> Permissions {
+    let health = controller.health.clone();
+    Permissions::new(move |permission, refusal| {
+        let problem = refusal.map(|words| format!("may not {permission}: {words}"));
+        health.problem(&format!("permission/{permission}"), problem);
+    })
+}
+
 fn client_error(controller: &ProvisionController, source: kube::Error) -> RunError {
-    RunError::Client { server: controller.cluster.cluster_url.to_string(), source }
+    RunError::Client { server: controller.cluster.cluster_url.to_string(), source: Box::new(source) }
 }
 
 /// Waits for the API server, for as long as it takes, and returns the cluster's UID.
@@ -196,7 +211,8 @@ fn member(
     let recorder = RecorderActor::new(writer, controller.clock.clone(), controller.metrics.clone()).start();
     let arbiter =
         start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
-    let elector = start_elector(controller, served, &arbiter, recorder.recipient());
+    let auditor = start_auditor(controller, served, capabilities, calls, cluster, &arbiter, recorder.clone());
+    let elector = start_elector(controller, served, &arbiter, &auditor, recorder.recipient());
     Member { provisioner, drain_budget: options.drain_budget, arbiter, elector }
 }
 
@@ -230,7 +246,11 @@ fn start_arbiter(
         provisioner: served.backend.clone(),
         capabilities,
         served: works_for,
-        installation: format!("{cluster}/{}", options.provisioner_name).into(),
+        installation: names::installation(
+                cluster,
+                &options.provisioner_name,
+                options.instance.as_deref(),
+            ),
         provision_timeout: options.provision_timeout,
         deletion_timeout: options.deletion_timeout,
         calls: calls.clone(),
@@ -260,10 +280,50 @@ fn rules(served: &Served) -> Rules {
     }
 }
 
+fn start_auditor(
+    controller: &ProvisionController,
+    served: &Served,
+    capabilities: Capabilities,
+    calls: &Calls,
+    cluster: &str,
+    arbiter: &Addr<ArbiterActor>,
+    recorder: Addr<RecorderActor>,
+) -> Addr<AuditorActor> {
+    let Served { options, election, backend } = served;
+    let setup = auditor::Setup {
+        subject: auditor::Subject {
+            provisioner: backend.clone(),
+            name: options.provisioner_name.as_str().into(),
+            installation: names::installation(
+                cluster,
+                &options.provisioner_name,
+                options.instance.as_deref(),
+            ),
+            calls: calls.clone(),
+        },
+        capabilities,
+        interval: options.audit_interval,
+        grace: options.provision_timeout.max(options.deletion_timeout),
+        policy: options.orphans,
+        lease: About {
+            kind: tell::Kind::Lease,
+            namespace: election.namespace().into(),
+            name: election.name_for(options).into(),
+            uid: "".into(),
+        },
+        arbiter: arbiter.clone(),
+        recorder: recorder.recipient(),
+        clock: controller.clock.clone(),
+        metrics: controller.metrics.clone(),
+    };
+    AuditorActor::new(setup).start()
+}
+
 fn start_elector(
     controller: &ProvisionController,
     served: &Served,
     arbiter: &Addr<ArbiterActor>,
+    auditor: &Addr<AuditorActor>,
     recorder: Recipient<Record>,
 ) -> Addr<ElectorActor> {
     let Served { options, election, .. } = served;
@@ -283,7 +343,8 @@ fn start_elector(
         provisioner: options.provisioner_name.as_str().into(),
         namespace,
         lease,
-        arbiter: arbiter.clone().recipient(),
+        leaders: vec![arbiter.clone().recipient(), auditor.clone().recipient()],
+        auditor: auditor.clone().recipient(),
         recorder,
         health: controller.health.clone(),
         metrics: controller.metrics.clone(),
@@ -330,7 +391,7 @@ impl Watch<'_> {
     fn start<K, T, S>(
         &self,
         kind: Kind,
-        wrap: fn(Arc<Vec<watch::News<Arc<T>>>>) -> News,
+        wrap: Wrap<T>,
         events: impl FnOnce(Client) -> S,
         slim: impl Fn(K) -> Arc<T> + Send + 'static,
     ) -> Result<(), kube::Error>

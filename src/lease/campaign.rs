@@ -26,7 +26,7 @@ use crate::{clock::Clock, cluster::clients};
 pub struct CampaignError {
     lease: String,
     #[source]
-    source: kube::Error,
+    source: Box<kube::Error>,
 }
 
 /// What became of the Lease when this replica gave it up.
@@ -110,9 +110,10 @@ impl Campaign {
     pub async fn run(self, keep_going: impl Fn() -> bool) -> Result<(), CampaignError> {
         let lease = self.options.lease.clone();
         let client = |config| {
-            clients::builder(config)
-                .map(ClientBuilder::build)
-                .map_err(|source| CampaignError { lease: self.desk.lease().to_owned(), source })
+            clients::builder(config).map(ClientBuilder::build).map_err(|source| CampaignError {
+                lease: self.desk.lease().to_owned(),
+                source: Box::new(source),
+            })
         };
         let writes = client(for_attempts(self.config.clone(), &self.options))?;
         let watches = client(for_watches(self.config.clone()))?;

@@ -88,11 +88,14 @@ fn failed(error: &watcher::Error, desk: &Desk) {
     tracing::debug!(lease = desk.lease(), %error, "watch failed");
     let (verb, status) = match error {
         watcher::Error::InitialListFailed(error) => ("list", status_of(error)),
-        watcher::Error::WatchStartFailed(error) => ("watch", status_of(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            ("watch", status_of(error))
+        }
         watcher::Error::WatchError(status) => ("watch", Some(status.code)),
         _ => return,
     };
-    if let Some(trouble @ Trouble::Forbidden { .. }) = status.and_then(|code| Trouble::of_status(verb, code)) {
+    if let Some(trouble @ Trouble::Forbidden { .. }) = status.and_then(|code| Trouble::of_status(verb, code))
+    {
         desk.report(Reporter::Watch, Some(trouble.describe(desk.lease())));
     }
 }

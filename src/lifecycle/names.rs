@@ -27,6 +27,16 @@ pub const INSTANCE: &str = "kube-provisioner.dev/instance";
 pub const CLAIM_ANNOTATIONS: [&str; 4] =
     [STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA, SELECTED_NODE, STORAGE_CLASS_BETA];
 
+/// What assets are marked with: the cluster (the UID of its `kube-system` namespace), the provisioner in
+/// it, and the instance where one is configured.
+#[must_use]
+pub fn installation(cluster: &str, provisioner: &str, instance: Option<&str>) -> Arc<str> {
+    match instance {
+        None => format!("{cluster}/{provisioner}").into(),
+        Some(instance) => format!("{cluster}/{provisioner}/{instance}").into(),
+    }
+}
+
 /// How a claim's volume is named: a prefix and the claim's UID, whole or shortened, as in the CSI
 /// external-provisioner.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,11 +15,16 @@ pub enum Decision {
     Leave,
     /// Its claim is gone: remove the asset, then the volume.
     Delete(Proof),
-    /// Its policy is no longer Delete: the backend records that the asset is people's, then our
-    /// finalizer goes.
+    /// Its policy is no longer Delete, or it is going away without ever having had a claim: the backend
+    /// records that the asset is people's, then our finalizer goes.
     Keep,
+    /// It is going away and was never bound, so that kube-controller-manager neither binds nor releases it
+    /// any more. If its claim lives, our finalizer goes, and provisioning adopts the asset by its name.
+    Spare,
     /// The finalizer is switched off: it goes.
     Strip,
+    /// It lacks the finalizer: made by the Go library, or while the finalizer was off.
+    Adopt,
 }
 
 /// What shows that a volume's claim is gone.
@@ -42,10 +47,14 @@ pub fn decide(volume: &Volume, served: &Served) -> Decision {
         return if volume.finalizer { Decision::Keep } else { Decision::Leave };
     }
     let has_claim = volume.claim.as_ref().is_some_and(|claim| !claim.uid.is_empty());
-    match volume.phase {
-        Phase::Released if has_claim => Decision::Delete(Proof::Released),
-        Phase::Failed if has_claim => Decision::Delete(Proof::ReadClaim),
-        _ if volume.finalizer && !served.finalizer && !volume.deleting => Decision::Strip,
+    let never_bound = matches!(volume.phase, Phase::Pending | Phase::Available);
+    match (volume.phase, volume.finalizer, volume.deleting) {
+        (Phase::Released, ..) if has_claim => Decision::Delete(Proof::Released),
+        (Phase::Failed, ..) if has_claim => Decision::Delete(Proof::ReadClaim),
+        (_, true, true) if never_bound && has_claim => Decision::Spare,
+        (_, true, true) if never_bound => Decision::Keep,
+        (_, true, false) if !served.finalizer => Decision::Strip,
+        (Phase::Bound, false, false) if served.finalizer => Decision::Adopt,
         _ => Decision::Leave,
     }
 }
@@ -83,7 +92,7 @@ mod tests {
 
     #[test]
     fn each_state_of_a_volume_has_its_decision() {
-        use Decision::{Delete, Keep, Leave, NotOurs};
+        use Decision::{Adopt, Delete, Keep, Leave, NotOurs, Spare};
         let table: Vec<(&str, Volume, Decision)> = vec![
             ("released", volume(), Delete(Proof::Released)),
             (
@@ -94,6 +103,23 @@ mod tests {
             ("terminating and released", Volume { deleting: true, ..volume() }, Delete(Proof::Released)),
             ("bound", Volume { phase: Phase::Bound, ..volume() }, Leave),
             ("bound and terminating", Volume { phase: Phase::Bound, deleting: true, ..volume() }, Leave),
+            ("bound without our finalizer", Volume { phase: Phase::Bound, finalizer: false, ..volume() }, Adopt),
+            (
+                "bound and terminating without it",
+                Volume { phase: Phase::Bound, finalizer: false, deleting: true, ..volume() },
+                Leave,
+            ),
+            ("not bound yet", Volume { phase: Phase::Pending, ..volume() }, Leave),
+            (
+                "terminating before it was bound",
+                Volume { phase: Phase::Available, deleting: true, ..volume() },
+                Spare,
+            ),
+            (
+                "terminating, never had a claim",
+                Volume { phase: Phase::Available, deleting: true, claim: None, ..volume() },
+                Keep,
+            ),
             ("failed", Volume { phase: Phase::Failed, ..volume() }, Delete(Proof::ReadClaim)),
             ("never had a claim", Volume { claim: None, ..volume() }, Leave),
             ("reserved by name only", Volume { claim: Some(ClaimRef::default()), ..volume() }, Leave),

@@ -22,9 +22,10 @@ use crate::{
     cluster::watch,
     lease::LeaderGuard,
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
+    provisioner::Asset,
     telemetry::{
         health::Health,
-        metrics::{Metrics, Verdict as Counted},
+        metrics::{Metrics, Operation, Verdict as Counted},
         trace::{self, Traces},
     },
 };
@@ -110,7 +111,7 @@ impl ArbiterActor {
         let key = task.name().clone();
         match &task {
             Task::Provision(_) => self.setup.metrics.claims_queue.started(&key, waited),
-            Task::Remove(_) => self.setup.metrics.volumes_queue.started(&key, waited),
+            Task::Remove(_) | Task::Orphan(_) => self.setup.metrics.volumes_queue.started(&key, waited),
         }
         let span = self.span(&task, &guard, attempt);
         let begin = Begin { desk: self.desk.clone(), task, guard, span };
@@ -122,6 +123,7 @@ impl ArbiterActor {
         match task {
             Task::Provision(task) => self.setup.traces.attempt_span(&traced_claim(task), &attempt),
             Task::Remove(task) => self.setup.traces.deletion_span(&traced_volume(&task.volume), &attempt),
+            Task::Orphan(task) => tracing::info_span!("remove orphan", volume = &*task.name),
         }
     }
 
@@ -140,6 +142,19 @@ impl ArbiterActor {
         match &ended.task {
             Task::Provision(task) => self.provision_ended(task, ended),
             Task::Remove(task) => self.remove_ended(&task.volume, ended),
+            Task::Orphan(task) => self.orphan_ended(&task.name, ended),
+        }
+    }
+
+    fn orphan_ended(&self, asset: &str, ended: &Ended) {
+        self.setup.metrics.volumes_queue.finished(asset);
+        match &ended.verdict {
+            Verdict::Succeeded => {
+                self.setup.metrics.backend.orphan_removed(&self.setup.provisioner);
+                tracing::info!(asset, took = ?ended.took, "removed an orphan");
+            }
+            Verdict::Failed(message, _) => tracing::warn!(asset, error = message, "an orphan was not removed"),
+            Verdict::Moot(why) => tracing::info!(asset, why, "an orphan was left alone"),
         }
     }
 
@@ -160,6 +175,9 @@ impl ArbiterActor {
             }
             Verdict::Failed(message, again) => {
                 metrics.claims_queue.retried();
+                if again.is_none() {
+                    metrics.volumes.gave_up(Operation::Provision);
+                }
                 tracing::warn!(claim, volume, error = message, ?again, "provisioning failed");
             }
             Verdict::Moot(why) => tracing::debug!(claim, volume, why, "provisioning ended without effect"),
@@ -187,6 +205,9 @@ impl ArbiterActor {
             }
             Verdict::Failed(message, again) => {
                 metrics.volumes_queue.retried();
+                if again.is_none() {
+                    metrics.volumes.gave_up(Operation::Delete);
+                }
                 tracing::warn!(volume, error = message, ?again, "removing failed");
             }
             Verdict::Moot(why) => tracing::debug!(volume, why, "removing ended without effect"),
@@ -323,8 +344,37 @@ impl Handler<News> for ArbiterActor {
     }
 }
 
-/// A leadership begins (with its guard) or ends.
+/// Which of these assets does nothing here know of?
 #[derive(Message)]
+#[rtype(result = "Vec<Asset>")]
+pub struct UnknownAmong(pub Vec<Asset>);
+
+impl Handler<UnknownAmong> for ArbiterActor {
+    type Result = MessageResult<UnknownAmong>;
+
+    fn handle(&mut self, UnknownAmong(assets): UnknownAmong, _: &mut Self::Context) -> Self::Result {
+        // Before the first lists are complete everything is unknown, which proves nothing.
+        let synced = self.arbiter.is_synced();
+        MessageResult(if synced { self.arbiter.unknown_among(assets) } else { Vec::new() })
+    }
+}
+
+/// Remove these assets, which were proven to belong to nothing.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct RemoveOrphans(pub Vec<Asset>);
+
+impl Handler<RemoveOrphans> for ArbiterActor {
+    type Result = ();
+
+    fn handle(&mut self, RemoveOrphans(orphans): RemoveOrphans, ctx: &mut Self::Context) {
+        self.arbiter.remove_orphans(orphans, self.setup.clock.now());
+        self.carry_out(ctx);
+    }
+}
+
+/// A leadership begins (with its guard) or ends.
+#[derive(Clone, Message)]
 #[rtype(result = "()")]
 pub struct LeadershipChanged(pub Option<LeaderGuard>);
 

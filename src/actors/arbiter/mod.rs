@@ -18,7 +18,9 @@ use std::{
 };
 
 pub use self::{
-    actor::{ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, Setup},
+    actor::{
+        ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, RemoveOrphans, Setup, UnknownAmong,
+    },
     queue::Lane,
     world::{Key, Kind, World},
 };
@@ -28,7 +30,7 @@ use self::{
     world::Touch,
 };
 use crate::{
-    actors::volume::{Failure, Job, Outcome, ProvisionTask, RemoveTask, Task},
+    actors::volume::{Failure, Job, OrphanTask, Outcome, ProvisionTask, RemoveTask, Task},
     clock::BootTime,
     cluster::watch,
     lease::LeaderGuard,
@@ -40,11 +42,13 @@ use crate::{
         tell::{Note, Reason},
         volume,
     },
-    provisioner::SelectedNode,
+    provisioner::{Asset, SelectedNode},
 };
 
 /// How long a key waits for the watch to show what a conflict was about, before it is tried anyway.
 const CATCH_UP: Duration = Duration::from_secs(1);
+/// Volumes at once whose finalizer is put on or taken off, in the background.
+const TENDED_AT_ONCE: usize = 2;
 /// The longest wait after a failure that is unlikely to heal by itself.
 const SLOW: Duration = Duration::from_secs(5 * 60);
 
@@ -121,6 +125,7 @@ pub struct Arbiter {
     entries: HashMap<Key, Entry>,
     provision: Line,
     remove: Line,
+    tend: Line,
     /// When waits are over, the earliest first. An entry that changed meanwhile ignores it.
     alarms: BinaryHeap<Reverse<(BootTime, Key)>>,
     tickets: Ticket,
@@ -140,6 +145,7 @@ impl Arbiter {
             world: World::new(served, rules.naming.clone()),
             provision: Line::new(rules.provision_workers),
             remove: Line::new(rules.delete_workers),
+            tend: Line::new(TENDED_AT_ONCE),
             rules,
             entries: HashMap::new(),
             alarms: BinaryHeap::new(),
@@ -178,9 +184,22 @@ impl Arbiter {
     /// Operations under way in one lane.
     #[must_use]
     pub fn running_in(&self, lane: Lane) -> usize {
+        self.line(lane).running()
+    }
+
+    const fn line(&self, lane: Lane) -> &Line {
         match lane {
-            Lane::Provision => self.provision.running(),
-            Lane::Remove => self.remove.running(),
+            Lane::Provision => &self.provision,
+            Lane::Remove => &self.remove,
+            Lane::Tend => &self.tend,
+        }
+    }
+
+    const fn line_mut(&mut self, lane: Lane) -> &mut Line {
+        match lane {
+            Lane::Provision => &mut self.provision,
+            Lane::Remove => &mut self.remove,
+            Lane::Tend => &mut self.tend,
         }
     }
 
@@ -423,7 +442,37 @@ impl Arbiter {
             return Some(Wish::Provision);
         }
         let unknown = self.entries.get(key).is_some_and(|entry| entry.unknown.is_some());
-        (unknown && self.world.volume(key).is_none()).then_some(Wish::FindOut)
+        if self.world.volume(key).is_some() {
+            return None;
+        }
+        if unknown {
+            return Some(Wish::FindOut);
+        }
+        let orphan = self.entries.get(key).is_some_and(|entry| entry.orphan.is_some());
+        (orphan && self.world.claim(key).is_none()).then_some(Wish::Orphan)
+    }
+
+    /// The assets among these that nothing here knows of: no volume, no claim, no attempt.
+    #[must_use]
+    pub fn unknown_among(&self, assets: Vec<Asset>) -> Vec<Asset> {
+        let known = |asset: &Asset| {
+            let claim = asset.claim.as_ref().map(|claim| self.world.key_of(&claim.uid));
+            self.world.knows(&asset.volume_name)
+                || claim.is_some_and(|key| self.world.claim(&key).is_some())
+                || self.entries.contains_key(&*asset.volume_name)
+        };
+        assets.into_iter().filter(|asset| !known(asset)).collect()
+    }
+
+    /// Removes assets that were proven to belong to nothing.
+    pub fn remove_orphans(&mut self, orphans: Vec<Asset>, now: BootTime) {
+        for asset in orphans {
+            let key: Key = asset.volume_name.as_str().into();
+            let task = OrphanTask { name: key.clone(), asset };
+            self.entries.entry(key.clone()).or_default().orphan = Some(Arc::new(task));
+            self.consider(&key, now);
+        }
+        self.dispatch(now);
     }
 
     fn enqueue(&mut self, key: &Key, wish: Wish, now: BootTime) {
@@ -435,11 +484,8 @@ impl Arbiter {
         }
         self.tickets += 1;
         entry.state = State::Queued { ticket: self.tickets, lane: wish.lane(), since: now };
-        let line = match wish.lane() {
-            Lane::Provision => &mut self.provision,
-            Lane::Remove => &mut self.remove,
-        };
-        line.push(&class, self.tickets, key.clone());
+        let ticket = self.tickets;
+        self.line_mut(wish.lane()).push(&class, ticket, key.clone());
     }
 
     fn class_of(&self, key: &Key, wish: Wish) -> Arc<str> {
@@ -450,6 +496,7 @@ impl Arbiter {
                 let unknown = self.entries.get(key).and_then(|entry| entry.unknown.as_ref());
                 unknown.map(|task| task.class.name.clone())
             }
+            Wish::Orphan => None,
         };
         class.unwrap_or_else(|| "".into())
     }
@@ -505,13 +552,14 @@ impl Arbiter {
         match lane {
             Lane::Provision => self.provision.next(classes, is_current),
             Lane::Remove => self.remove.next(classes, is_current),
+            Lane::Tend => self.tend.next(classes, is_current),
         }
     }
 
     fn start(&mut self, key: &Key, lane: Lane, class: Arc<str>, guard: &LeaderGuard, now: BootTime) {
         let task = self.wish(key).filter(|wish| wish.lane() == lane).and_then(|wish| self.task(key, wish));
         let Some(task) = task else {
-            self.ended_in(lane, &class);
+            self.line_mut(lane).ended(&class);
             self.enqueue_if_wanted(key, now);
             return;
         };
@@ -538,6 +586,7 @@ impl Arbiter {
                 let task = self.entries.get(key)?.unknown.as_ref()?;
                 Some(Task::Provision(ProvisionTask { unknown: true, ..(**task).clone() }))
             }
+            Wish::Orphan => self.entries.get(key)?.orphan.clone().map(Task::Orphan),
         }
     }
 
@@ -553,17 +602,14 @@ impl Arbiter {
         Some(ProvisionTask { name: key.clone(), claim, class, node, read_claim, unknown })
     }
 
-    fn ended_in(&mut self, lane: Lane, class: &Arc<str>) {
-        match lane {
-            Lane::Provision => self.provision.ended(class),
-            Lane::Remove => self.remove.ended(class),
-        }
-    }
-
     /// An operation has ended.
     pub fn finished(&mut self, key: &Key, outcome: Outcome, jitter: f64, now: BootTime) {
         let Some(running) = self.entries.get_mut(key).and_then(Entry::end) else { return };
-        self.ended_in(running.lane, &running.class);
+        if let (Task::Orphan(_), Some(entry)) = (&running.task, self.entries.get_mut(key)) {
+            // Whatever came of it, the next audit looks again.
+            entry.orphan = None;
+        }
+        self.line_mut(running.lane).ended(&running.class);
         let verdict = self.file(key, &running, outcome, jitter, now);
         let took = now.saturating_since(running.started);
         self.effects.push(Effect::Ended(Ended { task: running.task, took, verdict }));
@@ -588,7 +634,7 @@ impl Arbiter {
                 }
                 self.forget(key)
             }
-            Outcome::Stripped(volume) => {
+            Outcome::Tended(volume) => {
                 self.own_write(running, volume);
                 self.forget(key)
             }
@@ -611,8 +657,10 @@ impl Arbiter {
                 Verdict::Moot(format!("ignored by the backend: {why}"))
             }
             Outcome::Failed(failure) => self.failed(key, running, failure, jitter, now),
-            Outcome::Stopped => {
-                if let Task::Provision(task) = &running.task {
+            Outcome::Stopped { unknown } => {
+                if let Task::Provision(task) = &running.task
+                    && unknown
+                {
                     self.entries.entry(key.clone()).or_default().unknown = Some(Arc::new(task.clone()));
                 }
                 Verdict::Moot("the leadership ended".to_owned())
@@ -685,6 +733,7 @@ impl Arbiter {
         match lane {
             Lane::Provision => self.rules.provision_threshold,
             Lane::Remove => self.rules.delete_threshold,
+            Lane::Tend => 0,
         }
     }
 
@@ -692,6 +741,8 @@ impl Arbiter {
         let note = match &running.task {
             Task::Provision(task) => Note::new(&*task.claim, failure.reason, &*failure.message),
             Task::Remove(task) => Note::new(&*task.volume, failure.reason, &*failure.message),
+            // There is no object to tell it on; the log and the metrics do.
+            Task::Orphan(_) => return,
         };
         self.effects.push(Effect::Tell(note));
     }
@@ -704,13 +755,16 @@ enum Wish {
     /// The outcome of an earlier call is not known, and the claim no longer wants a volume.
     FindOut,
     Remove(Job),
+    /// An asset belongs to nothing.
+    Orphan,
 }
 
 impl Wish {
     const fn lane(self) -> Lane {
         match self {
             Self::Provision | Self::FindOut => Lane::Provision,
-            Self::Remove(_) => Lane::Remove,
+            Self::Remove(Job::Strip | Job::Adopt) => Lane::Tend,
+            Self::Remove(Job::Delete(_) | Job::Keep | Job::Spare) | Self::Orphan => Lane::Remove,
         }
     }
 }
@@ -719,7 +773,9 @@ const fn job_of(decision: volume::Decision) -> Option<Job> {
     match decision {
         volume::Decision::Delete(proof) => Some(Job::Delete(proof)),
         volume::Decision::Keep => Some(Job::Keep),
+        volume::Decision::Spare => Some(Job::Spare),
         volume::Decision::Strip => Some(Job::Strip),
+        volume::Decision::Adopt => Some(Job::Adopt),
         volume::Decision::NotOurs | volume::Decision::Leave => None,
     }
 }

@@ -17,11 +17,13 @@ pub enum Lane {
     Provision,
     /// Volumes going away, or being let go.
     Remove,
+    /// Volumes whose finalizer is put on or taken off: in the background, few at once.
+    Tend,
 }
 
 impl Lane {
-    /// Both lanes.
-    pub const ALL: [Self; 2] = [Self::Provision, Self::Remove];
+    /// All lanes.
+    pub const ALL: [Self; 3] = [Self::Provision, Self::Remove, Self::Tend];
 }
 
 /// A place in the queue. A key that was taken out and put in again has another one.

@@ -67,12 +67,8 @@ impl Table {
     }
 
     fn class_with(&mut self, name: &str, provisioner: &str, uid: &str) {
-        let class = Class {
-            name: name.into(),
-            uid: uid.into(),
-            provisioner: provisioner.into(),
-            ..Class::default()
-        };
+        let class =
+            Class { name: name.into(), uid: uid.into(), provisioner: provisioner.into(), ..Class::default() };
         self.arbiter.see_classes(&[watch::News::Seen(Arc::new(class))], self.now);
     }
 
@@ -147,6 +143,7 @@ fn line(effect: &Effect) -> Option<String> {
         Effect::Start { task: Task::Remove(task), .. } => {
             Some(format!("{:?} {}", task.job, task.volume.name))
         }
+        Effect::Start { task: Task::Orphan(task), .. } => Some(format!("remove orphan {}", task.name)),
         Effect::Stop(key) => Some(format!("stop {key}")),
         Effect::Tell(note) => Some(format!("tell {} {}", note.about.name, note.reason.as_str())),
         Effect::ReadMark(_) | Effect::Ended(_) => None,
@@ -352,7 +349,7 @@ fn losing_the_lease_stops_everything_and_a_key_starts_again_only_after_it_has_st
     assert_eq!(table.did(), ["stop pvc-a"]);
     table.lead(60);
     assert_eq!(table.did(), ["stop pvc-a"], "the old epoch's operation is still there");
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     assert_eq!(table.did(), ["provision pvc-a, unknown"]);
 }
 
@@ -361,7 +358,7 @@ fn a_volume_that_another_leader_saved_settles_what_was_unknown_here() {
     let mut table = Table::leading(rules());
     table.claim("a");
     table.arbiter.leadership(None, table.now);
-    table.finish("pvc-a", Outcome::Stopped);
+    table.finish("pvc-a", Outcome::Stopped { unknown: true });
     table.volume("a", Phase::Bound);
     let gone = Claim { uid: "a".into(), ..Claim::default() };
     table.arbiter.see_claims(&[watch::News::Gone(Arc::new(gone))], table.now);
@@ -420,4 +417,35 @@ fn a_node_that_goes_wakes_the_claims_that_were_to_go_to_it() {
     table.did();
     table.arbiter.see_nodes(&[watch::News::Gone(Arc::new(node))], table.now);
     assert_eq!(table.did(), ["provision pvc-a"]);
+}
+
+#[test]
+fn an_orphan_is_removed_unless_a_claim_or_a_volume_of_it_is_known() {
+    let mut table = Table::leading(rules());
+    let asset = |uid: &str| Asset {
+        volume_name: format!("pvc-{uid}"),
+        claim: Some(crate::provisioner::AssetClaim { uid: uid.to_owned(), ..Default::default() }),
+        ..Asset::default()
+    };
+    table.claim("a");
+    table.volume("b", Phase::Bound);
+    table.did();
+    let unknown = table.arbiter.unknown_among(vec![asset("a"), asset("b"), asset("c")]);
+    assert_eq!(unknown, [asset("c")]);
+    table.arbiter.remove_orphans(vec![asset("b"), asset("c")], table.now);
+    assert_eq!(table.did(), ["remove orphan pvc-c"]);
+    table.finish("pvc-c", failed(false));
+    table.pass(3600);
+    assert!(table.did().is_empty(), "the next audit finds it again");
+}
+
+#[test]
+fn an_orphan_whose_claim_appears_waits_for_no_removal() {
+    let mut table = Table::leading(Rules { delete_workers: 1, ..rules() });
+    table.volume("b", Phase::Released);
+    table.did();
+    let asset = Asset { volume_name: "pvc-c".to_owned(), ..Asset::default() };
+    table.arbiter.remove_orphans(vec![asset], table.now);
+    table.claim("c");
+    assert_eq!(table.did(), ["provision pvc-c"]);
 }

@@ -83,6 +83,9 @@ pub struct World {
     /// until the claim is gone: such a claim is read live before it is provisioned.
     known: HashSet<Box<str>>,
     generations: [Generation; 4],
+    /// Which kinds are being listed. A list is right even where it is older than what is cached: etcd may
+    /// have been restored from a backup.
+    listing: [bool; 4],
 }
 
 impl World {
@@ -108,6 +111,12 @@ impl World {
     #[must_use]
     pub fn volume(&self, key: &str) -> Option<&Arc<Volume>> {
         self.volumes.get(key).filter(|cached| !cached.removed).map(|cached| &cached.volume)
+    }
+
+    /// Whether a volume of this name is cached, removed by us or not.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.volumes.contains_key(name)
     }
 
     /// The class of this name.
@@ -168,10 +177,10 @@ impl World {
         if !self.keeps(&claim) {
             return self.lose_claim(&claim.uid);
         }
-        let generation = self.generation(Kind::Claims);
-        let held = self.claims.get_mut(&key);
-        if let Some((held, seen)) = held
+        let (generation, listing) = (self.generation(Kind::Claims), self.is_listing(Kind::Claims));
+        if let Some((held, seen)) = self.claims.get_mut(&key)
             && held.version > claim.version
+            && !listing
         {
             *seen = generation;
             return (key, Touch::Unchanged);
@@ -231,17 +240,18 @@ impl World {
         if volume::decide(&volume, &self.served) == volume::Decision::NotOurs {
             return self.lose_volume(&key);
         }
-        let generation = self.generation(Kind::Volumes);
+        let (generation, listing) = (self.generation(Kind::Volumes), self.is_listing(Kind::Volumes));
         let mut removed = false;
         let mut changed = true;
         if let Some(held) = self.volumes.get_mut(&key)
             && held.volume.uid == volume.uid
         {
             held.generation = generation;
-            if held.volume.version > volume.version {
+            let older = held.volume.version > volume.version;
+            if older && !listing {
                 return (key, Touch::Unchanged);
             }
-            removed = held.removed;
+            removed = held.removed && !older;
             changed = *held.volume != *volume && !removed;
         }
         if let Some(claim) = claim_uid(&volume) {
@@ -330,11 +340,23 @@ impl World {
         if let Some(generation) = self.generations.get_mut(kind as usize) {
             *generation = generation.wrapping_add(1);
         }
+        self.set_listing(kind, true);
+    }
+
+    fn set_listing(&mut self, kind: Kind, listing: bool) {
+        if let Some(flag) = self.listing.get_mut(kind as usize) {
+            *flag = listing;
+        }
+    }
+
+    fn is_listing(&self, kind: Kind) -> bool {
+        self.listing.get(kind as usize).is_some_and(|listing| *listing)
     }
 
     /// The list of this kind is complete: what it did not bring is gone. The keys that this touches.
     pub fn synced(&mut self, kind: Kind) -> Vec<Key> {
         let now = self.generation(kind);
+        self.set_listing(kind, false);
         match kind {
             Kind::Claims => {
                 let stale = self.claims.values().filter(|(_, seen)| *seen != now);
@@ -406,7 +428,7 @@ fn differs(old: &Class, new: &Class) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::objects::ClaimRef;
+    use crate::lifecycle::objects::{ClaimRef, Phase};
 
     fn world() -> World {
         let served = Served { names: vec!["ours.dev".into()], finalizer: true, ..Served::default() };
@@ -502,6 +524,20 @@ mod tests {
         assert!(world.claim("pvc-a").is_some() && world.volume("pvc-a").is_some());
         assert!(!world.is_known(&claim("b", 1)), "the known UIDs shrink with the claims");
         assert!(world.is_known(&claim("a", 1)));
+    }
+
+    #[test]
+    fn a_list_is_right_even_where_it_is_older_than_what_is_cached() {
+        let mut world = world();
+        world.see_volume(Arc::new(Volume { phase: Phase::Released, ..volume("a", 9) }));
+        world.mark_removed("pvc-a", "pv-a");
+        world.see_claim(Arc::new(Claim { volume_name: Some("pvc-a".into()), ..claim("a", 9) }));
+        world.relisting(Kind::Volumes);
+        world.relisting(Kind::Claims);
+        world.see_volume(Arc::new(Volume { phase: Phase::Bound, ..volume("a", 4) }));
+        world.see_claim(Arc::new(claim("a", 4)));
+        assert_eq!(world.volume("pvc-a").map(|volume| volume.phase), Some(Phase::Bound));
+        assert!(world.claim("pvc-a").unwrap().volume_name.is_none());
     }
 
     #[test]

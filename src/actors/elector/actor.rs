@@ -6,7 +6,7 @@ use actix::prelude::*;
 
 use super::{Posture, Turn, role};
 use crate::{
-    actors::{arbiter::LeadershipChanged, recorder::Record},
+    actors::{arbiter::LeadershipChanged, auditor::Restored, recorder::Record},
     lease::{Campaign, Epoch, LeaseState, LeaseStatus, Resignation, Resigned},
     lifecycle::tell::{About, Kind, Note, Reason},
     telemetry::{health::Health, metrics::Metrics},
@@ -20,8 +20,10 @@ pub struct Setup {
     pub namespace: String,
     /// The name of the Lease.
     pub lease: String,
-    /// Who is told that a leadership begins or ends.
-    pub arbiter: Recipient<LeadershipChanged>,
+    /// Who is told that a leadership begins or ends, the Arbiter first.
+    pub leaders: Vec<Recipient<LeadershipChanged>>,
+    /// Who is told that the API server's store went back in time.
+    pub auditor: Recipient<Restored>,
     /// Where people are told.
     pub recorder: Recipient<Record>,
     /// The board that probes read. A replica that is not alive does not go on renewing.
@@ -35,6 +37,8 @@ pub struct ElectorActor {
     setup: Setup,
     resignation: Resignation,
     posture: Posture,
+    /// How many restores of the API server's store were seen.
+    restores: u64,
 }
 
 impl ElectorActor {
@@ -46,7 +50,7 @@ impl ElectorActor {
             Self::follow(&campaign, ctx.address());
             let resignation = campaign.resignation();
             Self::run(campaign, &setup);
-            Self { setup, resignation, posture: Posture::default() }
+            Self { setup, resignation, posture: Posture::default(), restores: 0 }
         })
     }
 
@@ -79,7 +83,7 @@ impl ElectorActor {
     fn begun(&self, status: &LeaseStatus, guard: crate::lease::LeaderGuard) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
         let epoch = guard.epoch().clone();
-        self.setup.arbiter.do_send(LeadershipChanged(Some(guard)));
+        self.publish(&LeadershipChanged(Some(guard)));
         metrics.leadership.leads(lease, epoch.number);
         let takeover = status.takeover.map(|takeover| takeover.since_free);
         if let Some(taken) = takeover {
@@ -91,10 +95,24 @@ impl ElectorActor {
 
     fn ended(&self, status: &LeaseStatus, epoch: &Epoch) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
-        self.setup.arbiter.do_send(LeadershipChanged(None));
+        self.publish(&LeadershipChanged(None));
         metrics.leadership.stands_by(lease);
         tracing::info!(%provisioner, lease, %epoch, identity = %status.identity, "stopped leading");
         self.tell(epoch, format!("{} stopped leading", status.identity));
+    }
+
+    fn restored(&self) {
+        let provisioner = &self.setup.provisioner;
+        tracing::error!(
+            %provisioner,
+            "the Lease went back to an older version: the API server's store was restored from a backup; \
+             orphans are only reported until this process is restarted"
+        );
+        self.setup.auditor.do_send(Restored);
+    }
+
+    fn publish(&self, change: &LeadershipChanged) {
+        self.setup.leaders.iter().for_each(|leader| leader.do_send(change.clone()));
     }
 
     fn tell(&self, epoch: &Epoch, message: String) {
@@ -125,6 +143,10 @@ impl Handler<News> for ElectorActor {
             Turn::Begin(guard) => self.begun(&status, guard),
             Turn::End(epoch) => self.ended(&status, &epoch),
             Turn::Same => {}
+        }
+        if status.restores > self.restores {
+            self.restores = status.restores;
+            self.restored();
         }
         let Setup { provisioner, health, .. } = &self.setup;
         if let LeaseState::NotReady { reason } = &status.state {

@@ -13,16 +13,20 @@ use tracing::{Instrument, Span};
 
 use super::{Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task};
 use crate::{
-    actors::{arbiter::Finished, recorder::Record},
+    actors::{arbiter::Finished, auditor, recorder::Record},
     clock,
-    cluster::Calls,
+    cluster::{CallError, Calls},
     lease::LeaderGuard,
-    lifecycle::claim::Served,
+    lifecycle::{claim::Served, orphan::Spared},
     provisioner::{
         Call, Capabilities, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
     },
     telemetry,
 };
+
+/// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
+/// under way, and those are better than ours.
+const OWN_ENDING: Duration = Duration::from_millis(500);
 
 /// What all operations of one provisioner work with.
 pub struct Desk {
@@ -143,7 +147,7 @@ impl Handler<Stop> for VolumeActor {
         under_way.abort();
         // Reported only once the cancelled call is really gone: then its key may be worked on again.
         let gone = async move { drop(under_way.await) };
-        gone.into_actor(self).map(|(), actor, ctx| actor.finish(Outcome::Stopped, ctx)).spawn(ctx);
+        gone.into_actor(self).map(|(), actor, ctx| actor.finish(actor.operation.cut_off(), ctx)).spawn(ctx);
     }
 }
 
@@ -168,10 +172,15 @@ impl Work {
             Effect::DeleteVolume { uid, version } => {
                 Answer::Volume(calls.delete_volume(guard, name, &uid, version).await.map(boxed))
             }
-            Effect::StripFinalizer { uid } => {
-                let stripped = calls.strip_finalizer(guard, name, &uid).await;
+            Effect::StripFinalizer { uid, version } => {
+                let stripped = calls.strip_finalizer(guard, name, &uid, version).await;
                 Answer::Volume(stripped.map(|volume| boxed(Some(volume))))
             }
+            Effect::AddFinalizer { uid, version } => {
+                let added = calls.add_finalizer(guard, name, &uid, version).await;
+                Answer::Volume(added.map(|volume| boxed(Some(volume))))
+            }
+            Effect::FindUsers => Answer::Users(self.find_users().await),
             Effect::Unselect => self.unselect().await,
             Effect::CallProvision => self.provision(traceparent).await,
             Effect::CallDelete(volume) => self.delete(volume, traceparent).await,
@@ -188,7 +197,14 @@ impl Work {
             Task::Provision(task) => {
                 Answer::Unselected(self.desk.calls.unselect_node(&self.guard, &task.claim).await.map(boxed))
             }
-            Task::Remove(_) => Answer::Unselected(Ok(None)),
+            Task::Remove(_) | Task::Orphan(_) => Answer::Unselected(Ok(None)),
+        }
+    }
+
+    async fn find_users(&self) -> Result<Option<Spared>, CallError> {
+        match &self.task {
+            Task::Orphan(task) => auditor::protection(&self.desk.calls, &task.asset).await,
+            Task::Provision(_) | Task::Remove(_) => Ok(None),
         }
     }
 
@@ -275,7 +291,7 @@ impl Work {
     ) -> Result<T, String> {
         let mut calls = JoinSet::new();
         calls.spawn(call.in_current_span());
-        match tokio::time::timeout(limit, calls.join_next()).await {
+        match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
             Ok(Some(Ok(answer))) => Ok(answer),
             Ok(Some(Err(error))) => Err(panicked(operation, error)),
             Ok(None) => Err(format!("the backend's {operation} vanished")),

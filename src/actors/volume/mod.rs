@@ -4,6 +4,7 @@
 //! `actor.rs` carries the effects out.
 
 mod actor;
+mod orphan;
 mod provision;
 mod remove;
 #[cfg(test)]
@@ -14,16 +15,17 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use self::actor::{Begin, Desk, Stop, VolumeActor};
-use self::{provision::Provision, remove::Remove};
+use self::{orphan::Orphan, provision::Provision, remove::Remove};
 use crate::{
     cluster::CallError,
     lifecycle::{
         claim::Served,
         objects::{Claim, Class, Version, Volume},
+        orphan::Spared,
         tell::{Note, Reason},
         volume::Proof,
     },
-    provisioner::{DeleteError, ProvisionError, SelectedNode},
+    provisioner::{Asset, DeleteError, ProvisionError, SelectedNode},
 };
 
 /// What an operation is to achieve.
@@ -33,6 +35,8 @@ pub enum Task {
     Provision(ProvisionTask),
     /// Deal with a volume whose claim is gone, or whose policy or finalizer changed.
     Remove(RemoveTask),
+    /// Remove an asset that belongs to nothing.
+    Orphan(Arc<OrphanTask>),
 }
 
 /// A claim to be provisioned, with all that the backend will be told.
@@ -62,6 +66,15 @@ pub struct RemoveTask {
     pub job: Job,
 }
 
+/// An asset that was found to belong to nothing.
+#[derive(Debug)]
+pub struct OrphanTask {
+    /// The name of the volume that it was made for.
+    pub name: Arc<str>,
+    /// The asset.
+    pub asset: Asset,
+}
+
 /// What is to be done with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -69,8 +82,12 @@ pub enum Job {
     Delete(Proof),
     /// Tell the backend that the asset is people's, then take our finalizer off.
     Keep,
+    /// Take our finalizer off, if the claim lives: its volume was deleted before it was bound.
+    Spare,
     /// Take our finalizer off.
     Strip,
+    /// Put our finalizer on.
+    Adopt,
 }
 
 impl Task {
@@ -80,6 +97,7 @@ impl Task {
         match self {
             Self::Provision(task) => &task.name,
             Self::Remove(task) => &task.volume.name,
+            Self::Orphan(task) => &task.name,
         }
     }
 
@@ -89,6 +107,7 @@ impl Task {
         match self {
             Self::Provision(task) => Some(&task.class.name),
             Self::Remove(task) => task.volume.class.as_ref(),
+            Self::Orphan(_) => None,
         }
     }
 }
@@ -103,6 +122,8 @@ pub enum Effect {
         /// Its name.
         name: Box<str>,
     },
+    /// Look whether any volume of the cluster uses the asset, and whether its claim lives.
+    FindUsers,
     /// Call the backend's provision.
     CallProvision,
     /// Create the volume.
@@ -120,10 +141,19 @@ pub enum Effect {
     CallDelete(Arc<PersistentVolume>),
     /// Call the backend's keep.
     CallKeep(Arc<PersistentVolume>),
-    /// Take our finalizer off the volume with this UID.
+    /// Take our finalizer off the volume: only this UID, and only this version if one is given.
     StripFinalizer {
         /// The UID that must match.
         uid: Box<str>,
+        /// The version that must match.
+        version: Option<Version>,
+    },
+    /// Put our finalizer on the volume with this UID in this version.
+    AddFinalizer {
+        /// The UID that must match.
+        uid: Box<str>,
+        /// The version that must match.
+        version: Version,
     },
     /// Take the chosen node off the claim, so that the scheduler chooses again.
     Unselect,
@@ -136,6 +166,8 @@ pub enum Effect {
 pub enum Answer {
     /// The claim as it is now; `None` if there is none.
     Claim(Result<Option<Box<Claim>>, CallError>),
+    /// Why the asset belongs to something after all, if it does.
+    Users(Result<Option<Spared>, CallError>),
     /// The backend's provision ended.
     Provisioned(Result<Box<PersistentVolume>, ProvisionError>),
     /// The volume as the server has it now: after a create, a read, a delete or a patch. `None` if
@@ -160,8 +192,8 @@ pub enum Outcome {
     Saved(Box<Volume>),
     /// Asset and volume are gone.
     Removed,
-    /// Our finalizer is off; the volume as it is now, if it is still there.
-    Stripped(Option<Box<Volume>>),
+    /// Our finalizer is off, or on; the volume as it is now, if it is still there.
+    Tended(Option<Box<Volume>>),
     /// The node was taken off the claim, which is now so.
     Rescheduled(Option<Box<Claim>>),
     /// What was decided on is no longer so: decide anew on what the watches bring. In words, why.
@@ -170,8 +202,12 @@ pub enum Outcome {
     Ignored(String),
     /// It did not work.
     Failed(Failure),
-    /// The leadership ended under it. What it had begun is repeated by whoever leads next.
-    Stopped,
+    /// The leadership ended under it. What it had begun is repeated by whoever leads next; `unknown` says
+    /// that the backend may have made something.
+    Stopped {
+        /// Whether an asset may exist that no volume stands for.
+        unknown: bool,
+    },
 }
 
 /// Why an operation failed, and what is known.
@@ -215,8 +251,10 @@ pub struct Setting {
 pub enum Operation {
     /// Provisioning.
     Provision(Provision),
-    /// Deleting, keeping or stripping.
+    /// Deleting, keeping or tending.
     Remove(Remove),
+    /// Removing an orphan.
+    Orphan(Orphan),
 }
 
 impl Operation {
@@ -232,15 +270,29 @@ impl Operation {
                 let (operation, effect) = Remove::begin(task, setting);
                 (Self::Remove(operation), effect)
             }
+            Task::Orphan(task) => (Self::Orphan(Orphan::new(task)), Effect::FindUsers),
         }
     }
 
     /// Takes the answer to the last effect. `jitter` in 0..=1 spreads waits.
     pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
         match (self, answer) {
-            (_, Answer::NotLeading) => Step::Done(Outcome::Stopped),
+            (Self::Provision(operation), Answer::NotLeading) => Step::Done(operation.not_called()),
+            (Self::Remove(_) | Self::Orphan(_), Answer::NotLeading) => Step::Done(Outcome::Stopped { unknown: false }),
             (Self::Provision(operation), answer) => operation.answer(answer, jitter),
             (Self::Remove(operation), answer) => operation.answer(answer, jitter),
+            (Self::Orphan(operation), answer) => operation.answer(answer),
+        }
+    }
+}
+
+impl Operation {
+    /// How it ends when it is cut off now, with an effect under way.
+    #[must_use]
+    pub fn cut_off(&self) -> Outcome {
+        match self {
+            Self::Provision(operation) => operation.cut_off(),
+            Self::Remove(_) | Self::Orphan(_) => Outcome::Stopped { unknown: false },
         }
     }
 }

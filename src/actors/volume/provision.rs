@@ -73,6 +73,16 @@ impl Provision {
         }
     }
 
+    /// The guard had ended before the backend was called.
+    pub(super) fn not_called(&self) -> Outcome {
+        Outcome::Stopped { unknown: self.task.unknown }
+    }
+
+    pub(super) fn cut_off(&self) -> Outcome {
+        let called = !matches!(self.state, State::Reading);
+        Outcome::Stopped { unknown: called || self.task.unknown }
+    }
+
     /// Goes on only with a claim that still is what was decided on.
     fn read(&mut self, claim: Result<Option<Box<Claim>>, CallError>) -> Step {
         match claim {
@@ -81,7 +91,6 @@ impl Provision {
                 Step::Do(Effect::CallProvision)
             }
             Ok(_) => superseded("the claim is gone, has changed, or has a volume already"),
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
             Err(error) => failed(Reason::ProvisioningFailed, error),
         }
     }
@@ -139,7 +148,7 @@ impl Provision {
                 self.state = State::Comparing(save);
                 Step::Do(Effect::ReadVolume)
             }
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => stopped_with_asset(),
             Err(error @ CallError::Rejected { .. }) => self.failed(error.to_string(), true),
             Err(error) => self.save_later(save, &error.to_string(), jitter),
         }
@@ -168,7 +177,7 @@ impl Provision {
         let existing = match answer {
             Ok(Some(existing)) => existing,
             Ok(None) => return self.save_later(save, "the volume of this name has just vanished", jitter),
-            Err(CallError::NotLeading(_)) => return Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => return stopped_with_asset(),
             Err(error) => return self.save_later(save, &error.to_string(), jitter),
         };
         match pv::judge(&existing, &save.volume) {
@@ -217,7 +226,7 @@ impl Provision {
     fn unselected(&self, reason: &str, answer: Result<Option<Box<Claim>>, CallError>) -> Step {
         match answer {
             Ok(claim) => Step::Done(Outcome::Rescheduled(claim)),
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped { unknown: false }),
             Err(CallError::Conflict { .. }) => superseded("the claim changed while its node was taken off"),
             Err(error) => failed(Reason::ProvisioningFailed, format!("{reason}; {error}")),
         }
@@ -231,6 +240,11 @@ impl Provision {
     fn note(&self, reason: Reason, message: &str) -> Note {
         Note::new(&*self.task.claim, reason, message)
     }
+}
+
+/// The asset is there, and this replica may no longer save its volume.
+const fn stopped_with_asset() -> Step {
+    Step::Done(Outcome::Stopped { unknown: true })
 }
 
 fn superseded(why: &str) -> Step {

@@ -45,6 +45,8 @@ enum State {
     Deleting { finalizer: bool, failures: u32 },
     /// Our finalizer is being taken off.
     Stripping { failures: u32 },
+    /// Our finalizer is being taken off or put on, if nothing has changed.
+    Tending,
 }
 
 /// How the volume object goes once its asset is gone.
@@ -63,7 +65,9 @@ impl Remove {
             Job::Delete(Proof::ReadClaim) => remove.read_claim(),
             Job::Delete(Proof::Released) => remove.fence_or_read(),
             Job::Keep => Effect::ReadVolume,
+            Job::Spare => remove.read_claim(),
             Job::Strip => remove.strip(0),
+            Job::Adopt => remove.adopt(),
         };
         (remove, effect)
     }
@@ -85,6 +89,7 @@ impl Remove {
                 self.stripped(failures, answer, jitter)
             }
             (State::Stripping { failures }, Answer::Waited) => Step::Do(self.strip(failures)),
+            (State::Tending, Answer::Volume(answer)) => self.tended(answer),
             (_, answer) => out_of_turn(Reason::VolumeFailedDelete, &answer),
         }
     }
@@ -97,11 +102,44 @@ impl Remove {
 
     fn claim_read(&mut self, claim: Result<Option<Box<Claim>>, CallError>) -> Step {
         let uid = self.task.volume.claim.as_ref().map(|claim| &claim.uid);
-        match claim {
-            Ok(Some(claim)) if Some(&claim.uid) == uid => {
-                superseded(format!("claim {} of this volume lives", claim.path()))
+        let lives = match claim {
+            Ok(claim) => claim.filter(|claim| Some(&claim.uid) == uid),
+            Err(error) => return stop_or_fail(error),
+        };
+        match (lives, self.task.job) {
+            (Some(claim), Job::Spare) => self.spare(&claim),
+            (Some(claim), _) => superseded(format!("claim {} of this volume lives", claim.path())),
+            (None, Job::Spare) => {
+                Step::Done(Outcome::Ignored("its claim is gone: it waits to be released".to_owned()))
             }
-            Ok(_) => Step::Do(self.fence_or_read()),
+            (None, _) => Step::Do(self.fence_or_read()),
+        }
+    }
+
+    /// The asset stays without a word to the backend: the audit spares assets of living claims.
+    fn spare(&mut self, claim: &Claim) -> Step {
+        self.state = State::Tending;
+        let volume = &self.task.volume;
+        let message = format!(
+            "the volume was deleted before claim {} was bound to it; the claim gets a new one with the same data",
+            claim.path()
+        );
+        let note = Note::new(&**volume, Reason::VolumeDelete, message);
+        let effect =
+            Effect::StripFinalizer { uid: volume.uid.clone(), version: Some(volume.version) };
+        Step::TellAndDo(note, effect)
+    }
+
+    fn adopt(&mut self) -> Effect {
+        self.state = State::Tending;
+        let volume = &self.task.volume;
+        Effect::AddFinalizer { uid: volume.uid.clone(), version: volume.version }
+    }
+
+    fn tended(&self, answer: Result<Option<Box<PersistentVolume>>, CallError>) -> Step {
+        match answer {
+            Ok(now) => self.let_go(now),
+            Err(CallError::Conflict { .. }) => superseded("the volume has changed"),
             Err(error) => stop_or_fail(error),
         }
     }
@@ -199,7 +237,7 @@ impl Remove {
             Ok(_) | Err(CallError::NotFound { .. } | CallError::Conflict { .. }) => {
                 Step::Done(Outcome::Removed)
             }
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped { unknown: false }),
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 self.state = State::Deleting { finalizer, failures };
@@ -210,7 +248,7 @@ impl Remove {
 
     fn strip(&mut self, failures: u32) -> Effect {
         self.state = State::Stripping { failures };
-        Effect::StripFinalizer { uid: self.task.volume.uid.clone() }
+        Effect::StripFinalizer { uid: self.task.volume.uid.clone(), version: None }
     }
 
     fn stripped(
@@ -222,7 +260,7 @@ impl Remove {
         match answer {
             Ok(now) => self.let_go(now),
             Err(CallError::NotFound { .. } | CallError::Conflict { .. }) => self.let_go(None),
-            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped),
+            Err(CallError::NotLeading(_)) => Step::Done(Outcome::Stopped { unknown: false }),
             Err(error) => {
                 let failures = failures.saturating_add(1);
                 self.state = State::Stripping { failures };
@@ -234,7 +272,7 @@ impl Remove {
     fn let_go(&self, now: Option<Box<PersistentVolume>>) -> Step {
         Step::Done(match self.task.job {
             Job::Delete(_) => Outcome::Removed,
-            Job::Keep | Job::Strip => Outcome::Stripped(now.map(|volume| decode::volume(&volume).into())),
+            _ => Outcome::Tended(now.map(|volume| decode::volume(&volume).into())),
         })
     }
 
@@ -256,7 +294,7 @@ fn superseded(why: impl Into<String>) -> Step {
 
 fn stop_or_fail(error: CallError) -> Step {
     match error {
-        CallError::NotLeading(_) => Step::Done(Outcome::Stopped),
+        CallError::NotLeading(_) => Step::Done(Outcome::Stopped { unknown: false }),
         CallError::NotFound { .. } => superseded("the volume is gone"),
         error => Step::Done(Outcome::Failed(Failure {
             message: error.to_string(),

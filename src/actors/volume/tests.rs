@@ -114,11 +114,14 @@ fn word(effect: &Effect) -> String {
         Effect::CallProvision => "provision".to_owned(),
         Effect::CreateVolume(_) => "create".to_owned(),
         Effect::ReadVolume => "read".to_owned(),
+        Effect::FindUsers => "find users".to_owned(),
         Effect::DeleteVolume { version: Some(version), .. } => format!("fence {version}"),
         Effect::DeleteVolume { .. } => "delete object".to_owned(),
         Effect::CallDelete(_) => "delete asset".to_owned(),
         Effect::CallKeep(_) => "keep".to_owned(),
-        Effect::StripFinalizer { uid } => format!("strip {uid}"),
+        Effect::StripFinalizer { uid, version: None } => format!("strip {uid}"),
+        Effect::StripFinalizer { version: Some(version), .. } => format!("strip at {version}"),
+        Effect::AddFinalizer { version, .. } => format!("add at {version}"),
         Effect::Unselect => "unselect".to_owned(),
         Effect::Wait(time) => format!("wait {time:?}"),
     }
@@ -128,11 +131,12 @@ fn ending(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Saved(_) => "saved".to_owned(),
         Outcome::Removed => "removed".to_owned(),
-        Outcome::Stripped(_) => "stripped".to_owned(),
+        Outcome::Tended(_) => "tended".to_owned(),
         Outcome::Rescheduled(_) => "rescheduled".to_owned(),
         Outcome::Superseded(_) => "superseded".to_owned(),
         Outcome::Ignored(_) => "ignored".to_owned(),
-        Outcome::Stopped => "stopped".to_owned(),
+        Outcome::Stopped { unknown: false } => "stopped".to_owned(),
+        Outcome::Stopped { unknown: true } => "stopped unknown".to_owned(),
         Outcome::Failed(failure) => {
             let flag = |set, word: &str| if set { format!(" {word}") } else { String::new() };
             format!(
@@ -242,8 +246,7 @@ fn what_the_server_rejects_for_good_frees_the_slot_and_is_asked_for_again() {
 #[test]
 fn a_volume_that_exists_is_judged_by_its_claim() {
     let story = |existing: Option<Box<PersistentVolume>>| {
-        let answers =
-            vec![provisioned("/a"), Answer::Volume(Err(exists())), Answer::Volume(Ok(existing))];
+        let answers = vec![provisioned("/a"), Answer::Volume(Err(exists())), Answer::Volume(Ok(existing))];
         provision_story(provision_task(), answers)
     };
     assert_eq!(story(Some(stored("c1", "/elsewhere"))), "provision, create, read, saved");
@@ -258,8 +261,7 @@ fn a_volume_that_exists_is_judged_by_its_claim() {
         "a surplus asset goes"
     );
     let mut dying = stored("c1", "/a");
-    dying.metadata.deletion_timestamp =
-        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    dying.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
     assert_eq!(story(Some(dying)), "provision, create, read, failed ProvisioningFailed unknown");
     assert_eq!(story(None), "provision, create, read, tell ProvisioningFailed, wait 200ms");
 }
@@ -269,7 +271,16 @@ fn a_leadership_that_ends_stops_every_step() {
     let stopped = |answers| provision_story(provision_task(), answers);
     assert_eq!(stopped(vec![Answer::NotLeading]), "provision, stopped");
     let lost = || Answer::Volume(Err(not_leading()));
-    assert_eq!(stopped(vec![provisioned("/a"), lost()]), "provision, create, stopped");
+    assert_eq!(stopped(vec![provisioned("/a"), lost()]), "provision, create, stopped unknown");
+}
+
+#[test]
+fn an_operation_that_is_cut_off_knows_whether_the_backend_was_called() {
+    let stale = ProvisionTask { read_claim: true, ..provision_task() };
+    let (mut operation, _) = provisioning(stale);
+    assert!(matches!(operation.cut_off(), Outcome::Stopped { unknown: false }));
+    operation.answer(Answer::Claim(Ok(Some(Box::new(claim())))), 0.0);
+    assert!(matches!(operation.cut_off(), Outcome::Stopped { unknown: true }));
 }
 
 fn volume() -> Volume {
@@ -310,8 +321,7 @@ fn a_fence_that_does_not_hold_deletes_nothing() {
         let story = remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(error))]);
         assert_eq!(story, "fence 8, superseded");
     }
-    let story =
-        remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(forbidden()))]);
+    let story = remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(forbidden()))]);
     assert_eq!(story, "fence 8, failed VolumeFailedDelete");
 }
 
@@ -385,7 +395,7 @@ fn a_retained_volume_is_kept_before_it_is_let_go() {
     retained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".to_owned());
     let read = || Answer::Volume(Ok(Some(retained.clone())));
     let story = |answers| remove_story(volume(), Job::Keep, answers);
-    assert_eq!(story(vec![read(), Answer::Kept(Ok(())), read()]), "read, keep, strip v1, stripped");
+    assert_eq!(story(vec![read(), Answer::Kept(Ok(())), read()]), "read, keep, strip v1, tended");
     assert_eq!(
         story(vec![read(), Answer::Kept(Err("full".to_owned()))]),
         "read, keep, failed VolumeFailedDelete"
@@ -395,7 +405,45 @@ fn a_retained_volume_is_kept_before_it_is_let_go() {
 
 #[test]
 fn a_finalizer_that_is_switched_off_goes_with_one_write() {
-    assert_eq!(remove_story(volume(), Job::Strip, vec![object()]), "strip v1, stripped");
+    assert_eq!(remove_story(volume(), Job::Strip, vec![object()]), "strip v1, tended");
+}
+
+#[test]
+fn a_volume_that_was_deleted_before_it_was_bound_is_spared_for_its_living_claim() {
+    let story = |claim: Option<Claim>, stripped| {
+        let answers = vec![Answer::Claim(Ok(claim.map(Box::new))), stripped];
+        remove_story(volume(), Job::Spare, answers)
+    };
+    assert_eq!(story(Some(claim()), object()), "read claim, tell VolumeDelete, strip at 8, tended");
+    let changed = Answer::Volume(Err(conflict()));
+    assert_eq!(story(Some(claim()), changed), "read claim, tell VolumeDelete, strip at 8, superseded");
+    let answers = vec![Answer::Claim(Ok(None))];
+    assert_eq!(remove_story(volume(), Job::Spare, answers), "read claim, ignored");
+}
+
+#[test]
+fn a_volume_without_the_finalizer_gets_it_unless_it_has_changed() {
+    assert_eq!(remove_story(volume(), Job::Adopt, vec![object()]), "add at 8, tended");
+    let changed = Answer::Volume(Err(conflict()));
+    assert_eq!(remove_story(volume(), Job::Adopt, vec![changed]), "add at 8, superseded");
+}
+
+#[test]
+fn an_orphan_goes_only_after_a_last_look() {
+    let story = |answers| {
+        let asset = Asset { volume_name: "pvc-c1".to_owned(), ..Asset::default() };
+        let task = OrphanTask { name: "pvc-c1".into(), asset };
+        let (operation, first) = Operation::begin(Task::Orphan(Arc::new(task)), setting());
+        played(first, operation, answers).join(", ")
+    };
+    let free = || Answer::Users(Ok(None));
+    assert_eq!(story(vec![free(), Answer::Deleted(Ok(()))]), "find users, delete asset, removed");
+    let used = Answer::Users(Ok(Some(Spared::UsedBy("static".to_owned()))));
+    assert_eq!(story(vec![used]), "find users, superseded");
+    let failed = Answer::Users(Err(unavailable()));
+    assert_eq!(story(vec![failed]), "find users, failed ProvisioningCleanupFailed");
+    let busy = Answer::Deleted(Err(DeleteError::failed("busy")));
+    assert_eq!(story(vec![free(), busy]), "find users, delete asset, failed ProvisioningCleanupFailed");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How a batch of one kind becomes the Arbiter's message.
-type Wrap<T> = fn(Arc<Vec<watch::News<Arc<T>>>>) -> News;
+pub type Wrap<T> = fn(Arc<Vec<watch::News<Arc<T>>>>) -> News;
 
 /// See the module.
 pub struct WatcherActor<T> {

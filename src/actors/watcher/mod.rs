@@ -2,7 +2,7 @@
 
 mod actor;
 
-pub use self::actor::{Watched, WatcherActor};
+pub use self::actor::{Watched, WatcherActor, Wrap};
 
 /// How one watch is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
