@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::{Api, Client, client::ClientBuilder};
 use kube_leader_election::{LeaseLock, LeaseLockParams};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -18,7 +18,7 @@ use super::{
     watching,
     wire::Marks,
 };
-use crate::clock::Clock;
+use crate::{clock::Clock, cluster::clients};
 
 /// Why a campaign could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl Campaign {
     pub async fn run(self, keep_going: impl Fn() -> bool) -> Result<(), CampaignError> {
         let lease = self.options.lease.clone();
         let client = |config| {
-            Client::try_from(config).map_err(|source| CampaignError {
+            clients::builder(config).map(ClientBuilder::build).map_err(|source| CampaignError {
                 lease: self.desk.lease().to_owned(),
                 source: Box::new(source),
             })
