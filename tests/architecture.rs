@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("lease", &["clock"]),
     ("options", &["lease"]),
     ("telemetry", &["clock", "provisioner"]),
-    ("cluster", &["clock", "lease", "lifecycle", "provisioner"]),
+    ("cluster", &["clock", "lease", "lifecycle", "provisioner", "telemetry"]),
     ("backends", &["provisioner"]),
     ("actors", &["clock", "cluster", "lease", "lifecycle", "provisioner", "telemetry"]),
     (

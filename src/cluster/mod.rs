@@ -3,12 +3,14 @@
 
 pub mod calls;
 pub mod clients;
+mod counted;
 pub mod decode;
 mod errors;
 mod guarded;
 pub mod watch;
 
 pub use calls::Calls;
+pub use counted::CountedLayer;
 pub use errors::CallError;
 pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};

@@ -20,6 +20,8 @@ pub(super) struct Entry {
     pub unknown: Option<Arc<ProvisionTask>>,
     /// The reason for waiting that was last told.
     pub told: Option<PendingReason>,
+    /// Since when something is to be done.
+    pub wanted: Option<BootTime>,
 }
 
 /// Where a key is.
@@ -87,6 +89,13 @@ impl Entry {
         match self.state {
             State::Queued { since, .. } => since,
             _ => BootTime::default(),
+        }
+    }
+
+    /// If it is queued, it waits only from now on.
+    pub(super) fn wait_from(&mut self, now: BootTime) {
+        if let State::Queued { since, .. } = &mut self.state {
+            *since = now;
         }
     }
 

@@ -1,5 +1,7 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod telling;
+
 use super::*;
 use crate::{
     actors::volume::Failure,
@@ -67,12 +69,8 @@ impl Table {
     }
 
     fn class_with(&mut self, name: &str, provisioner: &str, uid: &str) {
-        let class = Class {
-            name: name.into(),
-            uid: uid.into(),
-            provisioner: provisioner.into(),
-            ..Class::default()
-        };
+        let class =
+            Class { name: name.into(), uid: uid.into(), provisioner: provisioner.into(), ..Class::default() };
         self.arbiter.see_classes(&[watch::News::Seen(Arc::new(class))], self.now);
     }
 
@@ -149,7 +147,7 @@ fn line(effect: &Effect) -> Option<String> {
         }
         Effect::Stop(key) => Some(format!("stop {key}")),
         Effect::Tell(note) => Some(format!("tell {} {}", note.about.name, note.reason.as_str())),
-        Effect::ReadMark(_) | Effect::Ended(_) => None,
+        _ => None,
     }
 }
 

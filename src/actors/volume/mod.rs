@@ -4,6 +4,7 @@
 //! `actor.rs` carries the effects out.
 
 mod actor;
+mod call;
 mod provision;
 mod remove;
 #[cfg(test)]
@@ -84,6 +85,15 @@ impl Task {
         match self {
             Self::Provision(task) => &task.name,
             Self::Remove(task) => &task.volume.name,
+        }
+    }
+
+    /// Whose trace the work belongs to: the UID of the claim, or of the volume that is removed.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Provision(task) => &task.claim.uid,
+            Self::Remove(task) => &task.volume.uid,
         }
     }
 

@@ -14,6 +14,15 @@ pub fn traceparent_of(span: &Span) -> Option<String> {
     context.is_valid().then(|| write_traceparent(context))
 }
 
+/// The trace of `span`, if it is exported: for exemplars.
+#[must_use]
+pub fn exported(span: &Span) -> Option<TraceId> {
+    let context = span.context();
+    let span = context.span();
+    let context = span.span_context();
+    context.is_sampled().then(|| context.trace_id())
+}
+
 fn write_traceparent(context: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8())
 }
