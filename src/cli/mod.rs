@@ -5,6 +5,7 @@
 mod check;
 mod config;
 mod nearest;
+mod reload;
 mod run;
 mod signals;
 
