@@ -30,8 +30,8 @@ fn reload(flags: &Flags, filter: &LogFilter) {
     let set = configured(flags).map_err(|error| error.to_string());
     let set = set.and_then(|level| filter.set(&level).map(|()| level).map_err(|error| error.to_string()));
     match set {
-        Ok(level) => tracing::info!(level, "logging at this level from now on"),
-        Err(error) => tracing::warn!(error, level = filter.current(), "the log level stays as it is"),
+        Ok(level) => tracing::info!(log_level = level, "logging at this level from now on"),
+        Err(error) => tracing::warn!(error, log_level = filter.current(), "the log level stays as it is"),
     }
 }
 

@@ -102,6 +102,14 @@ impl<'a> Cast<'a> {
         }
     }
 
+    /// Writes another level into a replica's configuration.
+    pub(crate) fn set_log_level(&self, replica: &str, level: &str) {
+        let path = self.scope.directory().join(format!("{replica}.yaml"));
+        let mut settings: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        settings["logLevel"] = level.into();
+        fs::write(&path, settings.to_string()).unwrap();
+    }
+
     /// Waits until one of the replicas holds the Lease; its place among them.
     pub(crate) async fn leader(&self) -> usize {
         self.leader_but(None).await

@@ -3,5 +3,6 @@
 
 mod cast;
 mod jaeger;
+mod logs;
 mod metrics;
 mod traces;
