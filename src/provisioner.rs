@@ -87,6 +87,15 @@ pub trait Provisioner: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Tells which assets there are, a page at a time: from the beginning, or from where `page` says. Asked
+    /// by the audit of orphans, only of backends whose [`capabilities`](Self::capabilities) say `list`.
+    ///
+    /// # Errors
+    /// Any cause; the audit begins anew later.
+    async fn list(&self, _page: Option<String>, _call: &Call) -> Result<AssetPage, Cause> {
+        Ok(AssetPage::default())
+    }
+
     /// What this backend can do beyond the two operations that every backend has. Asked once, when the
     /// controller starts.
     async fn capabilities(&self) -> Capabilities {
@@ -119,6 +128,51 @@ pub struct Capabilities {
     /// It picks among volumes (`should_delete`, or it answers Ignored), so that each is read and offered
     /// to it before anything is written. Otherwise a volume is first marked for deletion.
     pub selective: bool,
+    /// It can list its assets, so that those that belong to nothing are found.
+    pub list: bool,
+    /// It records what people chose to keep. An audit never removes assets of a backend that can't.
+    pub keep: bool,
+}
+
+/// Some of a backend's assets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AssetPage {
+    /// The assets, in any order.
+    pub assets: Vec<Asset>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// A storage asset as its backend tells of it: what was recorded when it was made, and what it is now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asset {
+    /// The name of the volume that it was made for.
+    pub volume_name: String,
+    /// The installation that made it ([`Call::installation`]); `None` if it bears no mark.
+    pub installation: Option<String>,
+    /// The claim that it was made for.
+    pub claim: Option<AssetClaim>,
+    /// The reclaim policy at that time.
+    pub reclaim_policy: Option<ReclaimPolicy>,
+    /// People chose to keep it ([`Provisioner::keep`]).
+    pub kept: bool,
+    /// It surely never held data.
+    pub unused: bool,
+    /// Where its data is, as in a PV's spec: an object with one source, `{"hostPath": {"path": …}}`.
+    pub source: Option<serde_json::Value>,
+}
+
+/// The claim that an asset was made for, as it was then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssetClaim {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub resource_version: String,
 }
 
 /// What happens to the asset when its claim is gone (`persistentVolumeReclaimPolicy`).

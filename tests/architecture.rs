@@ -10,9 +10,9 @@ use std::{
 const ALLOWED: [(&str, &[&str]); 11] = [
     ("clock", &[]),
     ("provisioner", &[]),
-    ("lifecycle", &["provisioner"]),
+    ("lifecycle", &["clock", "provisioner"]),
     ("lease", &["clock"]),
-    ("options", &["lease"]),
+    ("options", &["lease", "lifecycle"]),
     ("telemetry", &["clock", "provisioner"]),
     ("cluster", &["clock", "lease", "lifecycle", "provisioner", "telemetry"]),
     ("backends", &["provisioner"]),

@@ -15,6 +15,7 @@
 pub mod binaries;
 pub mod cluster;
 pub mod control_plane;
+pub mod demo;
 mod directory;
 pub mod http;
 pub mod manifests;

@@ -216,6 +216,7 @@ fn spawn_on_lasting_thread(command: Command) -> Result<Child> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::procfs;
 
     fn shell(script: &str) -> Launch {
         Launch { program: "sh".into(), args: vec!["-c".into(), script.into()], ..Launch::default() }
@@ -245,13 +246,12 @@ mod tests {
         let grandchild = loop {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             if let Some((pid, _)) = text.split_once("\nready") {
-                break pid.to_owned();
+                break procfs::Watched::new(pid.parse().unwrap()).unwrap();
             }
             thread::yield_now();
         };
         drop(child);
-        // Whoever adopted the grandchild may not have reaped it yet.
-        let state = std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z ") || state.contains(") X "), "still there: {state}");
+        // Killed with the group, but nobody here waits for it: the kernel may still be at it.
+        grandchild.wait_end(Duration::from_secs(10)).unwrap();
     }
 }

@@ -10,6 +10,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::process::{Fate, Launch};
+
 const PROGRAM: &str = "kube-provisioner";
 
 /// How the product is compiled.
@@ -22,33 +24,47 @@ pub enum Profile {
 }
 
 /// Builds the product with the same Cargo as this program and returns the path of its executable. Cargo does
-/// nothing if it is up to date, and one build waits for another. Blocks.
+/// nothing if it is up to date, and one build waits for another. Blocks; the build ends with this process.
 ///
 /// # Errors
 /// If Cargo fails; its messages are on standard error.
 pub fn build(profile: Profile) -> Result<PathBuf> {
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    compile(profile)?;
+    // Cargo has nothing left to do but to say where the executable is.
+    let mut cargo = Command::new("env");
     cargo
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            PROGRAM,
-            "--bin",
-            PROGRAM,
-            "--message-format",
-            "json-render-diagnostics",
-        ])
-        .args((profile == Profile::Release).then_some("--release"))
+        .args(cargo_build(profile))
+        .args(["--quiet", "--message-format", "json-render-diagnostics"])
         .current_dir(workspace())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
-    for name in inherited_from_outer_cargo(env::vars_os().map(|(name, _)| name)) {
-        cargo.env_remove(name);
-    }
     let output = cargo.output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo build of {PROGRAM} failed ({})", output.status);
     executable(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("cargo built no {PROGRAM}"))
+}
+
+fn compile(profile: Profile) -> Result<()> {
+    let mut args = cargo_build(profile);
+    // A release build takes minutes: Cargo says how it goes.
+    args.extend((profile == Profile::Dev).then(|| "--quiet".into()));
+    let directory = Some(workspace().to_owned());
+    let cargo = Launch { program: "env".into(), args, directory, fate: Fate::Family, ..Launch::default() };
+    let status = cargo.start()?.wait_blocking();
+    ensure!(
+        status.is_some_and(|status| status.success()),
+        "cargo build of {PROGRAM} failed; its output is above"
+    );
+    Ok(())
+}
+
+/// The arguments of `env` that run Cargo without what an outer Cargo has set.
+fn cargo_build(profile: Profile) -> Vec<OsString> {
+    let unset = inherited_from_outer_cargo(env::vars_os().map(|(name, _)| name));
+    let mut args: Vec<OsString> = unset.flat_map(|name| ["-u".into(), name]).collect();
+    args.push(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    args.extend(["build", "--package", PROGRAM, "--bin", PROGRAM].map(Into::into));
+    args.extend((profile == Profile::Release).then(|| "--release".into()));
+    args
 }
 
 fn workspace() -> &'static Path {

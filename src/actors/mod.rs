@@ -1,6 +1,7 @@
 //! The actors: thin shells over plain logic, a folder each. No decision lives in a handler.
 
 pub mod arbiter;
+pub mod auditor;
 pub mod elector;
 pub mod recorder;
 #[cfg(test)]

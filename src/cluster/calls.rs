@@ -19,7 +19,9 @@ use crate::{
     lifecycle::{
         names,
         objects::{Claim, Version},
+        orphan::Users,
     },
+    provisioner::AssetClaim,
     telemetry::trace,
 };
 
@@ -34,6 +36,9 @@ pub struct Calls {
     client: Client,
     slots: Arc<Semaphore>,
 }
+
+/// Volumes per page of a list: bounds what is decoded at a time.
+const VOLUMES_PER_PAGE: u32 = 250;
 
 type Sent = http::Request<Vec<u8>>;
 
@@ -96,6 +101,33 @@ impl Calls {
     pub async fn read_volume(&self, name: &str) -> Result<Option<PersistentVolume>, CallError> {
         let what = format!("read volume {name}");
         found(self.read(what, at::<PersistentVolume>(None).get(name, &GetParams::default())).await)
+    }
+
+    /// All volumes of the cluster, live, as far as they can protect an asset.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn users(&self) -> Result<Users, CallError> {
+        let mut users = Users::default();
+        let mut parameters = ListParams::default().limit(VOLUMES_PER_PAGE);
+        loop {
+            let request = at::<PersistentVolume>(None).list(&parameters);
+            let page: ObjectList<PersistentVolume> = self.read("list volumes".to_owned(), request).await?;
+            page.items.iter().for_each(|volume| users.add(volume));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(users),
+            }
+        }
+    }
+
+    /// Whether the claim that an asset was made for lives, read live.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn claim_lives(&self, claim: &AssetClaim) -> Result<bool, CallError> {
+        let now = self.read_claim(&claim.namespace, &claim.name).await?;
+        Ok(now.is_some_and(|now| *now.uid == *claim.uid))
     }
 
     /// Creates a volume.

@@ -15,7 +15,8 @@ use tokio::{runtime, sync::oneshot};
 use super::{ProvisionController, RunError, Served, panics::PanicWatch};
 use crate::{
     actors::{
-        arbiter::{self, ArbiterActor, Drain, Kind, News, Rules},
+        arbiter::{self, ArbiterActor, Drain, Kind, LeadershipChanged, News, Rules},
+        auditor::{self, AuditorActor},
         elector::{self, ElectorActor, Resign},
         recorder::{Record, RecorderActor, Writer},
         volume::Desk,
@@ -23,8 +24,13 @@ use crate::{
     },
     cluster::{Calls, clients, decode, watch},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
-    lifecycle::{claim, names::VolumeNaming, retry::Backoff},
-    options::EventVerbosity,
+    lifecycle::{
+        claim,
+        names::VolumeNaming,
+        retry::Backoff,
+        tell::{self, About},
+    },
+    options::{ControllerOptions, EventVerbosity},
     provisioner::Capabilities,
     telemetry::health::Role,
 };
@@ -197,7 +203,9 @@ fn member(
     let recorder = RecorderActor::new(writer, controller.clock.clone(), controller.metrics.clone()).start();
     let arbiter =
         start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
-    let elector = start_elector(controller, served, &arbiter, recorder.recipient());
+    let auditor = start_auditor(controller, served, capabilities, calls, cluster, &arbiter, recorder.clone());
+    let leaders = vec![arbiter.clone().recipient(), auditor.recipient()];
+    let elector = start_elector(controller, served, leaders, recorder.recipient());
     Member { provisioner, drain_budget: options.drain_budget, arbiter, elector }
 }
 
@@ -231,7 +239,7 @@ fn start_arbiter(
         provisioner: served.backend.clone(),
         capabilities,
         served: works_for,
-        installation: format!("{cluster}/{}", options.provisioner_name).into(),
+        installation: installation(cluster, options),
         provision_timeout: options.provision_timeout,
         deletion_timeout: options.deletion_timeout,
         calls: calls.clone(),
@@ -261,10 +269,51 @@ fn rules(served: &Served) -> Rules {
     }
 }
 
+fn start_auditor(
+    controller: &ProvisionController,
+    served: &Served,
+    capabilities: Capabilities,
+    calls: &Calls,
+    cluster: &str,
+    arbiter: &Addr<ArbiterActor>,
+    recorder: Addr<RecorderActor>,
+) -> Addr<AuditorActor> {
+    let Served { options, election, backend } = served;
+    let setup = auditor::Setup {
+        subject: auditor::Subject {
+            provisioner: backend.clone(),
+            name: options.provisioner_name.as_str().into(),
+            installation: installation(cluster, options),
+            calls: calls.clone(),
+        },
+        capabilities,
+        interval: options.audit_interval,
+        grace: options.provision_timeout.max(options.deletion_timeout),
+        policy: options.orphans,
+        lease: About {
+            kind: tell::Kind::Lease,
+            namespace: election.namespace().into(),
+            name: election.name_for(options).into(),
+            uid: "".into(),
+        },
+        arbiter: arbiter.clone(),
+        recorder: recorder.recipient(),
+        clock: controller.clock.clone(),
+        metrics: controller.metrics.clone(),
+    };
+    AuditorActor::new(setup).start()
+}
+
+/// What assets are marked with: this cluster, and this provisioner in it.
+fn installation(cluster: &str, options: &ControllerOptions) -> Arc<str> {
+    let instance = options.instance.iter().map(|instance| format!("/{instance}")).collect::<String>();
+    format!("{cluster}/{}{instance}", options.provisioner_name).into()
+}
+
 fn start_elector(
     controller: &ProvisionController,
     served: &Served,
-    arbiter: &Addr<ArbiterActor>,
+    leaders: Vec<Recipient<LeadershipChanged>>,
     recorder: Recipient<Record>,
 ) -> Addr<ElectorActor> {
     let Served { options, election, .. } = served;
@@ -284,7 +333,7 @@ fn start_elector(
         provisioner: options.provisioner_name.as_str().into(),
         namespace,
         lease,
-        arbiter: arbiter.clone().recipient(),
+        leaders,
         recorder,
         health: controller.health.clone(),
         metrics: controller.metrics.clone(),

@@ -26,7 +26,7 @@ use crate::clock::Clock;
 pub struct CampaignError {
     lease: String,
     #[source]
-    source: kube::Error,
+    source: Box<kube::Error>,
 }
 
 /// What became of the Lease when this replica gave it up.
@@ -110,8 +110,10 @@ impl Campaign {
     pub async fn run(self, keep_going: impl Fn() -> bool) -> Result<(), CampaignError> {
         let lease = self.options.lease.clone();
         let client = |config| {
-            Client::try_from(config)
-                .map_err(|source| CampaignError { lease: self.desk.lease().to_owned(), source })
+            Client::try_from(config).map_err(|source| CampaignError {
+                lease: self.desk.lease().to_owned(),
+                source: Box::new(source),
+            })
         };
         let writes = client(for_attempts(self.config.clone(), &self.options))?;
         let watches = client(for_watches(self.config.clone()))?;
@@ -163,11 +165,8 @@ pub(super) fn contest_of(options: &CandidateOptions, server: Client, desk: Arc<D
         holder_id: options.identity.to_string(),
         lease_ttl: options.lease.timing.lease(),
     };
-    let lock = LeaseLock::new(
-        Client::new(wire, options.lease.namespace.as_str()),
-        &options.lease.namespace,
-        params,
-    );
+    let lock =
+        LeaseLock::new(Client::new(wire, options.lease.namespace.as_str()), &options.lease.namespace, params);
     let spread = jitter(SPREAD);
     Contest { lock, desk, timing: options.lease.timing, troubles, spread }
 }

@@ -21,6 +21,10 @@ use crate::clock::BootTime;
 /// Standbys that wait for the same instant spread over this.
 pub(super) const SPREAD: Duration = Duration::from_millis(30);
 
+/// So long before the computed instant a standby reads the Lease once: what it takes to connect is then
+/// behind it. While the holder renews, that instant never comes.
+const GLANCE: Duration = Duration::from_millis(250);
+
 /// The least time between two attempts, whatever seems to call for one.
 const PACE: Duration = Duration::from_millis(10);
 
@@ -97,6 +101,7 @@ impl Contest {
             None => latest.ended + self.timing.retry(),
             // It was released, or is our own and lapsed.
             Some((seen, free)) if free <= seen => soon,
+            Some((_, free)) if latest.ended < free - GLANCE => free - GLANCE,
             Some((_, free)) => soon.max(free + self.spread),
         }
     }
@@ -126,7 +131,7 @@ impl Contest {
         let answer = timeout(limit, self.lock.try_acquire_or_renew()).await;
         let trouble = match &answer {
             Ok(_) => self.troubles.take(),
-            Err(_) => Some(Trouble::NoAnswer),
+            Err(_) => Some(Trouble::Unreachable),
         };
         if let Ok(Err(error)) = &answer {
             tracing::debug!(lease = self.desk.lease(), %error, "attempt failed");

@@ -147,8 +147,10 @@ impl Desk {
         let epoch = Epoch { number: term.number, lease_uid: term.lease_uid.clone() };
         let now = self.clock.now();
         let (last_sign, free_at) = before.unwrap_or((now, now));
-        let takeover =
-            Takeover { since_last_sign: now.saturating_since(last_sign), since_free: now.saturating_since(free_at) };
+        let takeover = Takeover {
+            since_last_sign: now.saturating_since(last_sign),
+            since_free: now.saturating_since(free_at),
+        };
         tracing::info!(
             lease = &self.lease, epoch = %epoch, since_last_sign = ?takeover.since_last_sign,
             since_free = ?takeover.since_free, "leader"
@@ -211,7 +213,15 @@ impl Inner {
                  another Lease with --lease-name"
             )
         });
-        foreign.or_else(|| self.liveness.clone()).or_else(|| self.attempts.clone()).or_else(|| self.watch.clone())
+        let endless = || {
+            let duration = self.machine.absurd_duration()?;
+            Some(format!(
+                "the Lease {lease} says that it lasts {duration:?}, which nobody can wait for: put its \
+                 leaseDurationSeconds right, or delete it"
+            ))
+        };
+        let reported = [&self.liveness, &self.attempts, &self.watch];
+        foreign.or_else(endless).or_else(|| reported.into_iter().find_map(Clone::clone))
     }
 }
 

@@ -91,13 +91,15 @@ fn last_characters(text: &str, most: usize) -> String {
 }
 
 fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "replica".into(), |name| name.trim().into())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "replica".into(), |name| name.trim().into())
 }
 
 /// 64 bits that no other start has: the standard library's random hash keys, mixed with time and process.
 fn nonce() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since_epoch =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     RandomState::new().hash_one((since_epoch, std::process::id()))
 }
 

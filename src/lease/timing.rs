@@ -37,7 +37,9 @@ pub enum TimingError {
         lease: Duration,
     },
     /// No room for failed attempts.
-    #[error("renew period {renew:?} does not fit a hold of {hold:?}: it must be above 0, at most a third of it")]
+    #[error(
+        "renew period {renew:?} does not fit a hold of {hold:?}: it must be above 0, at most a third of it"
+    )]
     RenewTooSlow {
         /// The refused period.
         renew: Duration,

@@ -12,12 +12,10 @@ pub(super) enum Trouble {
     Forbidden { verb: &'static str },
     /// Another status that is no part of the protocol.
     Status { verb: &'static str, status: u16 },
-    /// No connection, or it broke.
+    /// No connection, a broken one, or no answer in time: which of them changes from try to try.
     Unreachable,
     /// An answer that is no Lease.
     Unreadable,
-    /// No answer in time.
-    NoAnswer,
 }
 
 impl Trouble {
@@ -42,9 +40,8 @@ impl Trouble {
             Self::Status { verb, status } => {
                 format!("the API server answered {status} to {verb} of the Lease {lease}")
             }
-            Self::Unreachable => format!("the API server can't be reached for the Lease {lease}"),
+            Self::Unreachable => format!("the API server does not answer in time for the Lease {lease}"),
             Self::Unreadable => format!("the answer to a read of the Lease {lease} is no Lease"),
-            Self::NoAnswer => format!("the API server does not answer in time for the Lease {lease}"),
         }
     }
 }

@@ -92,7 +92,8 @@ fn failed(error: &watcher::Error, desk: &Desk) {
         watcher::Error::WatchError(status) => ("watch", Some(status.code)),
         _ => return,
     };
-    if let Some(trouble @ Trouble::Forbidden { .. }) = status.and_then(|code| Trouble::of_status(verb, code)) {
+    if let Some(trouble @ Trouble::Forbidden { .. }) = status.and_then(|code| Trouble::of_status(verb, code))
+    {
         desk.report(Reporter::Watch, Some(trouble.describe(desk.lease())));
     }
 }

@@ -153,15 +153,22 @@ const NOT_A_SOURCE: [&str; 9] = [
 ];
 
 /// The part of a PV that says where its data is, without what a server fills in.
-fn source(volume: &PersistentVolume) -> Option<serde_json::Value> {
+#[must_use]
+pub fn source(volume: &PersistentVolume) -> Option<serde_json::Value> {
     let mut spec = serde_json::to_value(volume.spec.as_ref()?).ok()?;
-    let fields = spec.as_object_mut()?;
-    fields.retain(|field, _| !NOT_A_SOURCE.contains(&field.as_str()));
-    // The one default that the server puts into a source we make ourselves.
-    if let Some(host_path) = fields.get_mut("hostPath").and_then(|s| s.as_object_mut()) {
+    spec.as_object_mut()?.retain(|field, _| !NOT_A_SOURCE.contains(&field.as_str()));
+    normalised(spec)
+}
+
+/// A source in the form in which two can be compared: without the one default that the server puts into a
+/// source that is made here. `None` if there is none.
+#[must_use]
+pub fn normalised(mut source: serde_json::Value) -> Option<serde_json::Value> {
+    let fields = source.as_object_mut()?;
+    if let Some(host_path) = fields.get_mut("hostPath").and_then(|source| source.as_object_mut()) {
         host_path.remove("type");
     }
-    (!fields.is_empty()).then_some(spec)
+    (!fields.is_empty()).then_some(source)
 }
 
 #[cfg(test)]

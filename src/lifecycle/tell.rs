@@ -63,6 +63,8 @@ pub enum Reason {
     VolumeFailedDelete,
     /// The asset of a released volume is in use and will be tried again.
     VolumeDelete,
+    /// An asset belongs to no volume and no claim.
+    OrphanedAsset,
     /// A replica began or stopped to lead.
     LeaderElection,
 }
@@ -78,6 +80,7 @@ impl Reason {
             Self::ProvisioningCleanupFailed => "ProvisioningCleanupFailed",
             Self::VolumeFailedDelete => "VolumeFailedDelete",
             Self::VolumeDelete => "VolumeDelete",
+            Self::OrphanedAsset => "OrphanedAsset",
             Self::LeaderElection => "LeaderElection",
         }
     }
@@ -85,7 +88,13 @@ impl Reason {
     /// Whether it is a warning, as opposed to the ordinary course of things.
     #[must_use]
     pub const fn is_warning(self) -> bool {
-        matches!(self, Self::ProvisioningFailed | Self::ProvisioningCleanupFailed | Self::VolumeFailedDelete)
+        matches!(
+            self,
+            Self::ProvisioningFailed
+                | Self::ProvisioningCleanupFailed
+                | Self::VolumeFailedDelete
+                | Self::OrphanedAsset
+        )
     }
 }
 

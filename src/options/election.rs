@@ -99,7 +99,7 @@ impl LeaderElectionOptions {
                 TimingError::HoldTooLong { .. } => "lease_hold",
                 TimingError::RenewTooSlow { .. } => "lease_renew",
             };
-            InvalidOption { option, rule: format!("does not fit: {error}") }
+            InvalidOption { option, rule: format!("must fit the others: {error}") }
         })
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn a_relation_that_is_broken_names_the_duration_to_change() {
         assert_eq!(refused(900, 500, 100), "lease_duration");
         assert_eq!(refused(2500, 2000, 100), "lease_duration");
-        assert_eq!(refused(11_000, 10_000, 2000), "lease_hold");
+        assert_eq!(refused(10_000, 10_000, 2000), "lease_hold");
         assert_eq!(refused(15_000, 10_000, 3334), "lease_renew");
         assert_eq!(refused(15_000, 10_000, 0), "lease_renew");
     }

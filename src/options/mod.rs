@@ -10,6 +10,8 @@ use std::{fmt, num::NonZeroUsize, time::Duration};
 
 pub use election::LeaderElectionOptions;
 
+pub use crate::lifecycle::orphan::OrphanPolicy;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -68,6 +70,10 @@ pub struct ControllerOptions {
     pub instance: Option<String>,
     /// Which events are written.
     pub event_verbosity: EventVerbosity,
+    /// How often the backend's assets are audited, while this replica leads.
+    pub audit_interval: Duration,
+    /// What happens to assets that belong to no volume and no claim.
+    pub orphans: OrphanPolicy,
     /// How long running calls may go on after a stop was asked for; then they are cancelled.
     pub drain_budget: Duration,
 }
@@ -104,6 +110,7 @@ impl ControllerOptions {
 
     fn validate_times(&self) -> Result<(), InvalidOption> {
         at_least("resync_period", self.resync_period, SECOND)?;
+        at_least("audit_interval", self.audit_interval, SECOND)?;
         at_least("retry_initial", self.retry_initial, Duration::from_millis(1))?;
         at_least("provision_timeout", self.provision_timeout, Duration::from_millis(1))?;
         at_least("deletion_timeout", self.deletion_timeout, Duration::from_millis(1))?;
@@ -133,6 +140,8 @@ impl Default for ControllerOptions {
             volume_name_uuid_length: None,
             instance: None,
             event_verbosity: EventVerbosity::Normal,
+            audit_interval: 5 * MINUTE,
+            orphans: OrphanPolicy::Auto,
             drain_budget: Duration::from_millis(100),
         }
     }
@@ -191,6 +200,7 @@ mod tests {
         assert_eq!(refused(|o| o.retry_max = SECOND), "retry_max");
         assert_eq!(refused(|o| o.retry_initial = Duration::ZERO), "retry_initial");
         assert_eq!(refused(|o| o.resync_period = Duration::ZERO), "resync_period");
+        assert_eq!(refused(|o| o.audit_interval = Duration::ZERO), "audit_interval");
         assert_eq!(refused(|o| o.provision_timeout = Duration::ZERO), "provision_timeout");
         assert_eq!(refused(|o| o.deletion_timeout = Duration::ZERO), "deletion_timeout");
     }

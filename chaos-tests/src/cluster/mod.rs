@@ -76,12 +76,19 @@ impl<'a> Scope<'a> {
     /// If the namespace cannot be created.
     pub async fn new(plane: &'a ControlPlane) -> Result<Self> {
         let random = format!("{:08x}", RandomState::new().build_hasher().finish() >> 32);
-        let namespace = format!("t-{random}");
-        let directory = plane.directory().join(&namespace);
+        Self::named(plane, &format!("t-{random}"), &format!("test-{random}.example.dev")).await
+    }
+
+    /// Makes a scope with names of the caller's choice: for what is shown to people.
+    ///
+    /// # Errors
+    /// If the namespace cannot be created; it must not exist.
+    pub async fn named(plane: &'a ControlPlane, namespace: &str, provisioner: &str) -> Result<Self> {
+        let directory = plane.directory().join(namespace);
         fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let client = plane.client().await?;
-        let scope =
-            Self { plane, client, namespace, provisioner: format!("test-{random}.example.dev"), directory };
+        let (namespace, provisioner) = (namespace.to_owned(), provisioner.to_owned());
+        let scope = Self { plane, client, namespace, provisioner, directory };
         let metadata = ObjectMeta { name: Some(scope.namespace.clone()), ..ObjectMeta::default() };
         create(&Api::all(scope.client()), &Namespace { metadata, ..Namespace::default() }).await?;
         Ok(scope)

@@ -22,6 +22,7 @@ use crate::{
     cluster::watch,
     lease::LeaderGuard,
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
+    provisioner::Asset,
     telemetry::{
         health::Health,
         metrics::{Metrics, Operation, QueueMetrics, Verdict as Counted},
@@ -135,7 +136,7 @@ impl ArbiterActor {
         let key = task.name().clone();
         match &task {
             Task::Provision(_) => self.setup.metrics.claims_queue.started(&key, waited),
-            Task::Remove(_) => self.setup.metrics.volumes_queue.started(&key, waited),
+            Task::Remove(_) | Task::Orphan(_) => self.setup.metrics.volumes_queue.started(&key, waited),
         }
         let epoch = guard.epoch().number;
         let span = self.span(&task, epoch, attempt);
@@ -153,6 +154,9 @@ impl ArbiterActor {
                 traces.deletion_span(&traced_volume(volume), &attempt)
             }
             Task::Remove(task) => traces.upkeep_span(&task.volume.name, &attempt),
+            Task::Orphan(task) => {
+                tracing::info_span!(parent: None, "remove orphan", volume = &*task.name, epoch)
+            }
         }
     }
 
@@ -174,7 +178,7 @@ impl ArbiterActor {
                 Task::Remove(RemoveTask { volume, job: Job::Delete(_) }) => {
                     setup.traces.deletion_underway(&traced_volume(volume), &attempt, began);
                 }
-                Task::Remove(_) => {}
+                Task::Remove(_) | Task::Orphan(_) => {}
             }
         }
     }
@@ -201,6 +205,7 @@ impl ArbiterActor {
         match &ended.task {
             Task::Provision(task) => self.provision_ended(task, ended),
             Task::Remove(task) => self.remove_ended(task, ended),
+            Task::Orphan(task) => self.orphan_ended(&task.name, ended),
         }
         // The span says which claim, volume, epoch and trace a line is about.
         span.in_scope(|| self.log(ended));
@@ -223,7 +228,17 @@ impl ArbiterActor {
                     tracing::warn!(error = message, ?again, repeats, "{} failed", what.doing);
                 }
             }
+            Verdict::Moot(why) if matches!(ended.task, Task::Orphan(_)) => {
+                tracing::info!(why, "an orphan was left alone");
+            }
             Verdict::Moot(why) => tracing::debug!(why, "{} ended without effect", what.doing),
+        }
+    }
+
+    fn orphan_ended(&self, asset: &str, ended: &Ended) {
+        self.setup.metrics.volumes_queue.finished(asset);
+        if ended.verdict == Verdict::Succeeded {
+            self.setup.metrics.backend.orphan_removed(&self.setup.provisioner);
         }
     }
 
@@ -327,6 +342,7 @@ impl Words {
     const fn of(task: &Task) -> Self {
         let (done, doing, is_outcome) = match task {
             Task::Provision(_) => ("provisioned", "provisioning", true),
+            Task::Orphan(_) => ("removed an orphan", "removing an orphan", true),
             Task::Remove(RemoveTask { job, .. }) => match job {
                 Job::Delete(_) => ("removed", "removing", true),
                 Job::Keep => ("kept the asset", "keeping the asset", true),
@@ -443,14 +459,54 @@ impl Handler<News> for ArbiterActor {
     }
 }
 
-/// A leadership begins or ends.
+/// Which of these assets does nothing here know of?
 #[derive(Message)]
+#[rtype(result = "Vec<Asset>")]
+pub struct UnknownAmong(pub Vec<Asset>);
+
+impl Handler<UnknownAmong> for ArbiterActor {
+    type Result = MessageResult<UnknownAmong>;
+
+    fn handle(&mut self, UnknownAmong(assets): UnknownAmong, _: &mut Self::Context) -> Self::Result {
+        // Before the first lists are complete everything is unknown, which proves nothing.
+        let synced = self.arbiter.is_synced();
+        MessageResult(if synced { self.arbiter.unknown_among(assets) } else { Vec::new() })
+    }
+}
+
+/// Remove these assets, which were proven to belong to nothing.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct RemoveOrphans(pub Vec<Asset>);
+
+impl Handler<RemoveOrphans> for ArbiterActor {
+    type Result = ();
+
+    fn handle(&mut self, RemoveOrphans(orphans): RemoveOrphans, ctx: &mut Self::Context) {
+        self.arbiter.remove_orphans(orphans, self.setup.clock.now());
+        self.carry_out(ctx);
+    }
+}
+
+/// A leadership begins or ends.
+#[derive(Clone, Message)]
 #[rtype(result = "()")]
 pub enum LeadershipChanged {
     /// It begins under this guard, after nobody has led for so long.
     Began(LeaderGuard, Duration),
     /// It has ended.
     Ended,
+}
+
+impl LeadershipChanged {
+    /// The permission to act, if there is one now.
+    #[must_use]
+    pub fn guard(self) -> Option<LeaderGuard> {
+        match self {
+            Self::Began(guard, _) => Some(guard),
+            Self::Ended => None,
+        }
+    }
 }
 
 impl Handler<LeadershipChanged> for ArbiterActor {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::queue::{Lane, Ticket};
 use crate::{
-    actors::volume::{ProvisionTask, Task},
+    actors::volume::{OrphanTask, ProvisionTask, Task},
     clock::BootTime,
     lifecycle::claim::PendingReason,
 };
@@ -13,15 +13,17 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     /// Where the key is.
-    pub state: State,
+    pub(super) state: State,
     /// Failures in a row.
-    pub failures: u32,
+    pub(super) failures: u32,
     /// A call whose outcome is not known, to be repeated until it is.
-    pub unknown: Option<Arc<ProvisionTask>>,
+    pub(super) unknown: Option<Arc<ProvisionTask>>,
+    /// An asset of this name that belongs to nothing.
+    pub(super) orphan: Option<Arc<OrphanTask>>,
     /// The reason for waiting that was last told.
-    pub told: Option<PendingReason>,
+    pub(super) told: Option<PendingReason>,
     /// Since when something is to be done.
-    pub wanted: Option<BootTime>,
+    pub(super) wanted: Option<BootTime>,
 }
 
 /// Where a key is.

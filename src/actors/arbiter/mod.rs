@@ -20,7 +20,9 @@ use std::{
 };
 
 pub use self::{
-    actor::{ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, Setup},
+    actor::{
+        ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, RemoveOrphans, Setup, UnknownAmong,
+    },
     queue::Lane,
     story::{Story, Waited},
     world::{Key, Kind, World},
@@ -32,7 +34,7 @@ use self::{
     world::Touch,
 };
 use crate::{
-    actors::volume::{Failure, Job, Outcome, ProvisionTask, RemoveTask, Task},
+    actors::volume::{Failure, Job, OrphanTask, Outcome, ProvisionTask, RemoveTask, Task},
     clock::BootTime,
     cluster::watch,
     lease::LeaderGuard,
@@ -44,7 +46,7 @@ use crate::{
         tell::{Note, Reason},
         volume,
     },
-    provisioner::SelectedNode,
+    provisioner::{Asset, SelectedNode},
 };
 
 /// How long a key waits for the watch to show what a conflict was about, before it is tried anyway.
@@ -483,7 +485,37 @@ impl Arbiter {
             return Some(Wish::Provision);
         }
         let unknown = self.entries.get(key).is_some_and(|entry| entry.unknown.is_some());
-        (unknown && self.world.volume(key).is_none()).then_some(Wish::FindOut)
+        if self.world.volume(key).is_some() {
+            return None;
+        }
+        if unknown {
+            return Some(Wish::FindOut);
+        }
+        let orphan = self.entries.get(key).is_some_and(|entry| entry.orphan.is_some());
+        (orphan && self.world.claim(key).is_none()).then_some(Wish::Orphan)
+    }
+
+    /// The assets among these that nothing here knows of: no volume, no claim, no attempt.
+    #[must_use]
+    pub fn unknown_among(&self, assets: Vec<Asset>) -> Vec<Asset> {
+        let known = |asset: &Asset| {
+            let claim = asset.claim.as_ref().map(|claim| self.world.key_of(&claim.uid));
+            self.world.knows(&asset.volume_name)
+                || claim.is_some_and(|key| self.world.claim(&key).is_some())
+                || self.entries.contains_key(&*asset.volume_name)
+        };
+        assets.into_iter().filter(|asset| !known(asset)).collect()
+    }
+
+    /// Removes assets that were proven to belong to nothing.
+    pub fn remove_orphans(&mut self, orphans: Vec<Asset>, now: BootTime) {
+        for asset in orphans {
+            let key: Key = asset.volume_name.as_str().into();
+            let task = OrphanTask { name: key.clone(), asset };
+            self.entries.entry(key.clone()).or_default().orphan = Some(Arc::new(task));
+            self.consider(&key, now);
+        }
+        self.dispatch(now);
     }
 
     fn enqueue(&mut self, key: &Key, wish: Wish, now: BootTime) {
@@ -513,6 +545,7 @@ impl Arbiter {
                 let unknown = self.entries.get(key).and_then(|entry| entry.unknown.as_ref());
                 unknown.map(|task| task.class.name.clone())
             }
+            Wish::Orphan => None,
         };
         class.unwrap_or_else(|| "".into())
     }
@@ -526,6 +559,7 @@ impl Arbiter {
                 let unknown = self.entries.get(key).and_then(|entry| entry.unknown.as_ref());
                 unknown.map(|task| &task.claim.uid)
             }
+            Wish::Orphan => None,
         };
         uid.cloned().unwrap_or_default()
     }
@@ -646,6 +680,7 @@ impl Arbiter {
                 let task = self.entries.get(key)?.unknown.as_ref()?;
                 Some(Task::Provision(ProvisionTask { unknown: true, ..(**task).clone() }))
             }
+            Wish::Orphan => self.entries.get(key)?.orphan.clone().map(Task::Orphan),
         }
     }
 
@@ -666,6 +701,10 @@ impl Arbiter {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let wanted = entry.wanted;
         let Some(running) = entry.end() else { return };
+        if let (Task::Orphan(_), Some(entry)) = (&running.task, self.entries.get_mut(key)) {
+            // Whatever came of it, the next audit looks again.
+            entry.orphan = None;
+        }
         self.line_mut(running.lane).ended(&running.class);
         let verdict = self.file(key, &running, outcome, jitter, now);
         let took = now.saturating_since(running.started);
@@ -817,6 +856,8 @@ impl Arbiter {
         let note = match &running.task {
             Task::Provision(task) => Note::new(&*task.claim, failure.reason, &*failure.message),
             Task::Remove(task) => Note::new(&*task.volume, failure.reason, &*failure.message),
+            // There is no object to tell it on; the log and the metrics do.
+            Task::Orphan(_) => return,
         };
         self.effects.push(Effect::Tell(note));
     }
@@ -829,6 +870,8 @@ enum Wish {
     /// The outcome of an earlier call is not known, and the claim no longer wants a volume.
     FindOut,
     Remove(Job),
+    /// An asset belongs to nothing.
+    Orphan,
 }
 
 impl Wish {
@@ -836,7 +879,7 @@ impl Wish {
         match self {
             Self::Provision | Self::FindOut => Lane::Provision,
             Self::Remove(Job::Strip | Job::Adopt) => Lane::Tend,
-            Self::Remove(Job::Delete(_) | Job::Keep | Job::Spare) => Lane::Remove,
+            Self::Remove(Job::Delete(_) | Job::Keep | Job::Spare) | Self::Orphan => Lane::Remove,
         }
     }
 }

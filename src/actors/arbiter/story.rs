@@ -61,7 +61,8 @@ pub(super) struct Stories {
 }
 
 impl Stories {
-    /// The key waits for `reason` from now on. What it waited for until now, if that is something else.
+    /// The key waits for `reason` from now on. What it waited for until now, if that is something else. An
+    /// orphan has no UID and no trace.
     pub(super) fn wait(
         &mut self,
         key: &Key,
@@ -71,6 +72,9 @@ impl Stories {
     ) -> Option<Waited> {
         if self.waits.get(key).is_some_and(|open| open.reason == reason && &*open.uid == uid) {
             return None;
+        }
+        if uid.is_empty() {
+            return self.go_on(key, now);
         }
         let open = Open { uid: uid.into(), reason, since: now };
         self.waits.insert(key.clone(), open).and_then(|open| open.close(now))

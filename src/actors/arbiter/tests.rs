@@ -145,6 +145,7 @@ fn line(effect: &Effect) -> Option<String> {
         Effect::Start { task: Task::Remove(task), .. } => {
             Some(format!("{:?} {}", task.job, task.volume.name))
         }
+        Effect::Start { task: Task::Orphan(task), .. } => Some(format!("remove orphan {}", task.name)),
         Effect::Stop(key) => Some(format!("stop {key}")),
         Effect::Tell(note) => Some(format!("tell {} {}", note.about.name, note.reason.as_str())),
         _ => None,
@@ -418,4 +419,35 @@ fn a_node_that_goes_wakes_the_claims_that_were_to_go_to_it() {
     table.did();
     table.arbiter.see_nodes(&[watch::News::Gone(Arc::new(node))], table.now);
     assert_eq!(table.did(), ["provision pvc-a"]);
+}
+
+#[test]
+fn an_orphan_is_removed_unless_a_claim_or_a_volume_of_it_is_known() {
+    let mut table = Table::leading(rules());
+    let asset = |uid: &str| Asset {
+        volume_name: format!("pvc-{uid}"),
+        claim: Some(crate::provisioner::AssetClaim { uid: uid.to_owned(), ..Default::default() }),
+        ..Asset::default()
+    };
+    table.claim("a");
+    table.volume("b", Phase::Bound);
+    table.did();
+    let unknown = table.arbiter.unknown_among(vec![asset("a"), asset("b"), asset("c")]);
+    assert_eq!(unknown, [asset("c")]);
+    table.arbiter.remove_orphans(vec![asset("b"), asset("c")], table.now);
+    assert_eq!(table.did(), ["remove orphan pvc-c"]);
+    table.finish("pvc-c", failed(false));
+    table.pass(3600);
+    assert!(table.did().is_empty(), "the next audit finds it again");
+}
+
+#[test]
+fn an_orphan_whose_claim_appears_waits_for_no_removal() {
+    let mut table = Table::leading(Rules { delete_workers: 1, ..rules() });
+    table.volume("b", Phase::Released);
+    table.did();
+    let asset = Asset { volume_name: "pvc-c".to_owned(), ..Asset::default() };
+    table.arbiter.remove_orphans(vec![asset], table.now);
+    table.claim("c");
+    assert_eq!(table.did(), ["provision pvc-c"]);
 }

@@ -110,6 +110,12 @@ impl World {
         self.volumes.get(key).filter(|cached| !cached.removed).map(|cached| &cached.volume)
     }
 
+    /// Whether a volume of this name is cached, removed by us or not.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.volumes.contains_key(name)
+    }
+
     /// The class of this name.
     #[must_use]
     pub fn class(&self, name: &str) -> Option<&Arc<Class>> {

@@ -20,8 +20,8 @@ pub struct Setup {
     pub namespace: String,
     /// The name of the Lease.
     pub lease: String,
-    /// Who is told that a leadership begins or ends.
-    pub arbiter: Recipient<LeadershipChanged>,
+    /// Who is told that a leadership begins or ends, the Arbiter first.
+    pub leaders: Vec<Recipient<LeadershipChanged>>,
     /// Where people are told.
     pub recorder: Recipient<Record>,
     /// The board that probes read. A replica that is not alive does not go on renewing.
@@ -80,7 +80,7 @@ impl ElectorActor {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
         let epoch = guard.epoch().clone();
         let gap = status.takeover.map(|takeover| takeover.since_last_sign).unwrap_or_default();
-        self.setup.arbiter.do_send(LeadershipChanged::Began(guard, gap));
+        self.publish(&LeadershipChanged::Began(guard, gap));
         metrics.leadership.leads(lease, epoch.number);
         let takeover = status.takeover.map(|takeover| takeover.since_free);
         if let Some(taken) = takeover {
@@ -92,10 +92,14 @@ impl ElectorActor {
 
     fn ended(&self, status: &LeaseStatus, epoch: &Epoch) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
-        self.setup.arbiter.do_send(LeadershipChanged::Ended);
+        self.publish(&LeadershipChanged::Ended);
         metrics.leadership.stands_by(lease);
         tracing::info!(%provisioner, lease, %epoch, identity = %status.identity, "stopped leading");
         self.tell(epoch, format!("{} stopped leading", status.identity));
+    }
+
+    fn publish(&self, change: &LeadershipChanged) {
+        self.setup.leaders.iter().for_each(|leader| leader.do_send(change.clone()));
     }
 
     fn tell(&self, epoch: &Epoch, message: String) {

@@ -81,7 +81,10 @@ fn regarding(about: &About) -> ObjectReference {
 const fn action(reason: Reason) -> &'static str {
     match reason {
         Reason::Provisioning | Reason::ProvisioningSucceeded | Reason::ProvisioningFailed => "Provision",
-        Reason::ProvisioningCleanupFailed | Reason::VolumeFailedDelete | Reason::VolumeDelete => "Delete",
+        Reason::ProvisioningCleanupFailed
+        | Reason::VolumeFailedDelete
+        | Reason::VolumeDelete
+        | Reason::OrphanedAsset => "Delete",
         Reason::LeaderElection => "LeaderElection",
     }
 }

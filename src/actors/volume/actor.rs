@@ -16,11 +16,11 @@ use super::{
     call::{self, Ended},
 };
 use crate::{
-    actors::{arbiter::Finished, recorder::Record},
+    actors::{arbiter::Finished, auditor, recorder::Record},
     clock,
-    cluster::Calls,
+    cluster::{CallError, Calls},
     lease::LeaderGuard,
-    lifecycle::claim::Served,
+    lifecycle::{claim::Served, orphan::Spared},
     provisioner::{
         Call, Capabilities, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
     },
@@ -185,6 +185,7 @@ impl Work {
                 let added = calls.add_finalizer(guard, name, &uid, version).await;
                 Answer::Volume(added.map(|volume| boxed(Some(volume))))
             }
+            Effect::FindUsers => Answer::Users(self.find_users().await),
             Effect::Unselect => self.unselect().await,
             Effect::CallProvision => self.provision().await,
             Effect::CallDelete(volume) => self.delete(volume).await,
@@ -201,7 +202,14 @@ impl Work {
             Task::Provision(task) => {
                 Answer::Unselected(self.desk.calls.unselect_node(&self.guard, &task.claim).await.map(boxed))
             }
-            Task::Remove(_) => Answer::Unselected(Ok(None)),
+            Task::Remove(_) | Task::Orphan(_) => Answer::Unselected(Ok(None)),
+        }
+    }
+
+    async fn find_users(&self) -> Result<Option<Spared>, CallError> {
+        match &self.task {
+            Task::Orphan(task) => auditor::protection(&self.desk.calls, &task.asset).await,
+            Task::Provision(_) | Task::Remove(_) => Ok(None),
         }
     }
 

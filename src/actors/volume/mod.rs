@@ -5,6 +5,7 @@
 
 mod actor;
 mod call;
+mod orphan;
 mod provision;
 mod remove;
 #[cfg(test)]
@@ -15,16 +16,17 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use self::actor::{Begin, Desk, Stop, VolumeActor};
-use self::{provision::Provision, remove::Remove};
+use self::{orphan::Orphan, provision::Provision, remove::Remove};
 use crate::{
     cluster::CallError,
     lifecycle::{
         claim::Served,
         objects::{Claim, Class, Version, Volume},
+        orphan::Spared,
         tell::{Note, Reason},
         volume::Proof,
     },
-    provisioner::{DeleteError, ProvisionError, SelectedNode},
+    provisioner::{Asset, DeleteError, ProvisionError, SelectedNode},
 };
 
 /// What an operation is to achieve.
@@ -34,6 +36,8 @@ pub enum Task {
     Provision(ProvisionTask),
     /// Deal with a volume whose claim is gone, or whose policy or finalizer changed.
     Remove(RemoveTask),
+    /// Remove an asset that belongs to nothing.
+    Orphan(Arc<OrphanTask>),
 }
 
 /// A claim to be provisioned, with all that the backend will be told.
@@ -63,6 +67,15 @@ pub struct RemoveTask {
     pub job: Job,
 }
 
+/// An asset that was found to belong to nothing.
+#[derive(Debug)]
+pub struct OrphanTask {
+    /// The name of the volume that it was made for.
+    pub name: Arc<str>,
+    /// The asset.
+    pub asset: Asset,
+}
+
 /// What is to be done with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -85,15 +98,18 @@ impl Task {
         match self {
             Self::Provision(task) => &task.name,
             Self::Remove(task) => &task.volume.name,
+            Self::Orphan(task) => &task.name,
         }
     }
 
-    /// Whose trace the work belongs to: the UID of the claim, or of the volume that is removed.
+    /// Whose trace the work belongs to: the UID of the claim, or of the volume that is removed. Empty for an
+    /// orphan, which has none.
     #[must_use]
     pub fn uid(&self) -> &str {
         match self {
             Self::Provision(task) => &task.claim.uid,
             Self::Remove(task) => &task.volume.uid,
+            Self::Orphan(_) => "",
         }
     }
 
@@ -103,6 +119,7 @@ impl Task {
         match self {
             Self::Provision(task) => Some(&task.class.name),
             Self::Remove(task) => task.volume.class.as_ref(),
+            Self::Orphan(_) => None,
         }
     }
 }
@@ -117,6 +134,8 @@ pub enum Effect {
         /// Its name.
         name: Box<str>,
     },
+    /// Look whether any volume of the cluster uses the asset, and whether its claim lives.
+    FindUsers,
     /// Call the backend's provision.
     CallProvision,
     /// Create the volume.
@@ -159,6 +178,8 @@ pub enum Effect {
 pub enum Answer {
     /// The claim as it is now; `None` if there is none.
     Claim(Result<Option<Box<Claim>>, CallError>),
+    /// Why the asset belongs to something after all, if it does.
+    Users(Result<Option<Spared>, CallError>),
     /// The backend's provision ended.
     Provisioned(Result<Box<PersistentVolume>, ProvisionError>),
     /// The volume as the server has it now: after a create, a read, a delete or a patch. `None` if
@@ -242,8 +263,10 @@ pub struct Setting {
 pub enum Operation {
     /// Provisioning.
     Provision(Provision),
-    /// Deleting, keeping or stripping.
+    /// Deleting, keeping or tending.
     Remove(Remove),
+    /// Removing an orphan.
+    Orphan(Orphan),
 }
 
 impl Operation {
@@ -259,6 +282,7 @@ impl Operation {
                 let (operation, effect) = Remove::begin(task, setting);
                 (Self::Remove(operation), effect)
             }
+            Task::Orphan(task) => (Self::Orphan(Orphan::new(task)), Effect::FindUsers),
         }
     }
 
@@ -266,9 +290,12 @@ impl Operation {
     pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
         match (self, answer) {
             (Self::Provision(operation), Answer::NotLeading) => Step::Done(operation.not_called()),
-            (Self::Remove(_), Answer::NotLeading) => Step::Done(Outcome::Stopped { unknown: false }),
+            (Self::Remove(_) | Self::Orphan(_), Answer::NotLeading) => {
+                Step::Done(Outcome::Stopped { unknown: false })
+            }
             (Self::Provision(operation), answer) => operation.answer(answer, jitter),
             (Self::Remove(operation), answer) => operation.answer(answer, jitter),
+            (Self::Orphan(operation), answer) => operation.answer(answer),
         }
     }
 }
@@ -279,7 +306,7 @@ impl Operation {
     pub fn cut_off(&self) -> Outcome {
         match self {
             Self::Provision(operation) => operation.cut_off(),
-            Self::Remove(_) => Outcome::Stopped { unknown: false },
+            Self::Remove(_) | Self::Orphan(_) => Outcome::Stopped { unknown: false },
         }
     }
 }

@@ -114,6 +114,7 @@ fn word(effect: &Effect) -> String {
         Effect::CallProvision => "provision".to_owned(),
         Effect::CreateVolume(_) => "create".to_owned(),
         Effect::ReadVolume => "read".to_owned(),
+        Effect::FindUsers => "find users".to_owned(),
         Effect::DeleteVolume { version: Some(version), .. } => format!("fence {version}"),
         Effect::DeleteVolume { .. } => "delete object".to_owned(),
         Effect::CallDelete(_) => "delete asset".to_owned(),
@@ -428,6 +429,24 @@ fn a_volume_without_the_finalizer_gets_it_unless_it_has_changed() {
     assert_eq!(remove_story(volume(), Job::Adopt, vec![object()]), "add at 8, tended");
     let changed = Answer::Volume(Err(conflict()));
     assert_eq!(remove_story(volume(), Job::Adopt, vec![changed]), "add at 8, superseded");
+}
+
+#[test]
+fn an_orphan_goes_only_after_a_last_look() {
+    let story = |answers| {
+        let asset = Asset { volume_name: "pvc-c1".to_owned(), ..Asset::default() };
+        let task = OrphanTask { name: "pvc-c1".into(), asset };
+        let (operation, first) = Operation::begin(Task::Orphan(Arc::new(task)), setting());
+        played(first, operation, answers).join(", ")
+    };
+    let free = || Answer::Users(Ok(None));
+    assert_eq!(story(vec![free(), Answer::Deleted(Ok(()))]), "find users, delete asset, removed");
+    let used = Answer::Users(Ok(Some(Spared::UsedBy("static".to_owned()))));
+    assert_eq!(story(vec![used]), "find users, superseded");
+    let failed = Answer::Users(Err(unavailable()));
+    assert_eq!(story(vec![failed]), "find users, failed ProvisioningCleanupFailed");
+    let busy = Answer::Deleted(Err(DeleteError::failed("busy")));
+    assert_eq!(story(vec![free(), busy]), "find users, delete asset, failed ProvisioningCleanupFailed");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     name::VolumeName,
-    tree::{Base, or_missing, sync},
+    tree::{self, Base, Entry, or_missing, sync},
 };
 use crate::provisioner::VolumeOptions;
 
@@ -102,6 +102,11 @@ pub(super) fn publish(base: &Base, temporary: &str, name: &VolumeName) -> io::Re
 pub(super) fn keep(base: &Base, name: &VolumeName) -> io::Result<()> {
     base.kept.open_with(name.as_str(), OpenOptions::new().write(true).create(true))?;
     sync(&base.kept)
+}
+
+/// Whether people chose to keep the volume.
+pub(super) fn is_kept(base: &Base, name: &VolumeName) -> io::Result<bool> {
+    Ok(tree::entry(&base.kept, name.as_str())? != Entry::Missing)
 }
 
 /// Forgets the volume. The marker goes last: while anything else is left, it says whose that is.

@@ -10,6 +10,7 @@ use k8s_openapi::{
     api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeSpec},
     apimachinery::pkg::api::resource::Quantity,
 };
+use serde_json::json;
 
 use self::{
     config::Settings,
@@ -20,7 +21,10 @@ use self::{
     tree::{Base, Entry},
 };
 use super::BackendError;
-use crate::provisioner::{Call, Cause, DeleteError, ProvisionError, Provisioner, VolumeOptions, async_trait};
+use crate::provisioner::{
+    Asset, AssetClaim, AssetPage, Call, Capabilities, Cause, DeleteError, ProvisionError, Provisioner,
+    ReclaimPolicy, VolumeOptions, async_trait,
+};
 
 mod config;
 mod job;
@@ -131,6 +135,44 @@ impl Provisioner for DirectoryBackend {
         };
         self.jobs.run(&name, work).await?
     }
+
+    async fn list(&self, _page: Option<String>, _call: &Call) -> Result<AssetPage, Cause> {
+        let settings = self.settings.clone();
+        let listing = tokio::task::spawn_blocking(move || -> Result<_, Cause> {
+            Ok(assets(&open_base(&settings)?, &settings)?)
+        });
+        Ok(AssetPage { assets: listing.await??, next: None })
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        Capabilities { list: true, keep: true, ..Capabilities::default() }
+    }
+}
+
+/// Every asset of the base: what has a marker, and directories without one.
+fn assets(base: &Base, settings: &Settings) -> std::io::Result<Vec<Asset>> {
+    let mut names = tree::names(&base.markers)?;
+    names.extend(tree::names(&base.root)?);
+    names.iter().map(|name| asset(base, settings, name)).collect()
+}
+
+fn asset(base: &Base, settings: &Settings, name: &VolumeName) -> std::io::Result<Asset> {
+    let marker = marker::read(base, name)?;
+    let claim = marker.as_ref().map(|marker| AssetClaim {
+        namespace: marker.claim.namespace.clone(),
+        name: marker.claim.name.clone(),
+        uid: marker.claim.uid.clone(),
+        resource_version: marker.claim.resource_version.clone(),
+    });
+    Ok(Asset {
+        volume_name: name.to_string(),
+        reclaim_policy: marker.as_ref().and_then(|marker| ReclaimPolicy::parse(&marker.reclaim_policy)),
+        installation: marker.map(|marker| marker.installation),
+        claim,
+        kept: marker::is_kept(base, name)?,
+        unused: tree::is_empty(&base.root, name.as_str())?,
+        source: Some(json!({ "hostPath": { "path": format!("{}/{name}", settings.base) } })),
+    })
 }
 
 /// Opens the base. That it can't be opened says nothing about any volume: it may not be mounted.

@@ -3,7 +3,7 @@
 //! Every one takes an open directory and the name of one entry in it, and never follows a symbolic link
 //! in that name. No path is ever resolved beyond opening the base itself.
 
-use std::io;
+use std::{collections::BTreeSet, io};
 
 use cap_std::{ambient_authority, fs::Dir};
 use rustix::{
@@ -11,6 +11,8 @@ use rustix::{
     io::Errno,
     path::Arg,
 };
+
+use super::name::VolumeName;
 
 /// Where our own records live, below the base. No volume can have this name.
 const STATE: &str = ".kube-provisioner";
@@ -127,6 +129,24 @@ pub(super) fn or_missing(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+/// The entries of a directory that a volume could have as its name.
+pub(super) fn names(dir: &Dir) -> io::Result<BTreeSet<VolumeName>> {
+    let mut names = BTreeSet::new();
+    for entry in dir.entries()? {
+        names.extend(entry?.file_name().to_str().and_then(|name| VolumeName::parse(name).ok()));
+    }
+    Ok(names)
+}
+
+/// Whether nothing is in the directory of that name, or there is none.
+pub(super) fn is_empty(parent: &Dir, name: &str) -> io::Result<bool> {
+    match entry(parent, name)? {
+        Entry::Missing => Ok(true),
+        Entry::Directory => Ok(open_child(parent, name)?.entries()?.next().is_none()),
+        Entry::Other => Ok(false),
     }
 }
 

@@ -18,7 +18,7 @@ use self::{
 };
 use super::BackendError;
 use crate::provisioner::{
-    Call, Capabilities, Cause, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
+    Asset, AssetPage, Call, Capabilities, Cause, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
     async_trait,
 };
 
@@ -45,14 +45,7 @@ const BARE_DELETE_LIMIT: Duration = Duration::from_secs(5 * 60);
 pub struct ExecBackend {
     config: ExecConfig,
     /// What the program said of itself, asked once.
-    abilities: OnceCell<Abilities>,
-}
-
-/// What the program can do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Abilities {
-    capabilities: Capabilities,
-    keep: bool,
+    capabilities: OnceCell<Capabilities>,
 }
 
 /// Why there is no answer.
@@ -73,7 +66,7 @@ impl ExecBackend {
     /// [`BackendError`] names the setting that can't work.
     pub fn new(config: ExecConfig) -> Result<Self, BackendError> {
         config.check()?;
-        Ok(Self { config, abilities: OnceCell::new() })
+        Ok(Self { config, capabilities: OnceCell::new() })
     }
 
     /// Runs the program for one operation and gives its answer.
@@ -108,21 +101,17 @@ impl ExecBackend {
         format!("program {program} can't be started in {}: {error}", self.config.working_directory)
     }
 
-    async fn abilities(&self) -> Abilities {
-        *self.abilities.get_or_init(|| self.ask_abilities()).await
-    }
-
-    async fn ask_abilities(&self) -> Abilities {
+    async fn ask_capabilities(&self) -> Capabilities {
         let call = bare_call(CAPABILITIES_LIMIT);
         match self.ask(Operation::Capabilities, &call, Subject::Program {}).await {
-            Ok(answer) if answer.outcome == Outcome::Done => Abilities::from(&answer),
+            Ok(answer) if answer.outcome == Outcome::Done => capabilities(&answer),
             other => {
                 let reason = other.map_or_else(|error| error.to_string(), |a| a.message.unwrap_or_default());
                 tracing::info!(
                     reason,
                     "the program did not tell its capabilities: provision and delete are assumed"
                 );
-                Abilities::default()
+                Capabilities::default()
             }
         }
     }
@@ -171,7 +160,7 @@ impl Provisioner for ExecBackend {
     }
 
     async fn keep(&self, volume: &PersistentVolume, call: &Call) -> Result<(), Cause> {
-        if !self.abilities().await.keep {
+        if !self.capabilities().await.keep {
             return Ok(());
         }
         let answer = self.ask(Operation::Keep, call, Subject::Volume(Made::of(volume))).await?;
@@ -182,8 +171,21 @@ impl Provisioner for ExecBackend {
         }
     }
 
+    async fn list(&self, page: Option<String>, call: &Call) -> Result<AssetPage, Cause> {
+        let subject = Subject::Page { r#continue: page.as_deref() };
+        let answer = self.ask(Operation::List, call, subject).await?;
+        match answer.outcome {
+            Outcome::Done => Ok(AssetPage {
+                assets: answer.assets.into_iter().map(Asset::from).collect(),
+                next: answer.r#continue.filter(|next| !next.is_empty()),
+            }),
+            Outcome::Failed => Err(answer.message.unwrap_or_default().into()),
+            odd => Err(misfit(Operation::List, odd)),
+        }
+    }
+
     async fn capabilities(&self) -> Capabilities {
-        self.abilities().await.capabilities
+        *self.capabilities.get_or_init(|| self.ask_capabilities()).await
     }
 }
 
@@ -196,14 +198,11 @@ impl From<NoAnswer> for ProvisionError {
     }
 }
 
-impl From<&Answer> for Abilities {
-    fn from(answer: &Answer) -> Self {
-        let Answer { block, topology, selector, .. } = *answer;
-        Self {
-            capabilities: Capabilities { block, topology, selector, ..Capabilities::default() },
-            keep: answer.operations.iter().any(|known| known == Operation::Keep.as_str()),
-        }
-    }
+fn capabilities(answer: &Answer) -> Capabilities {
+    let Answer { block, topology, selector, .. } = *answer;
+    let knows = |operation: Operation| answer.operations.iter().any(|known| known == operation.as_str());
+    let (list, keep) = (knows(Operation::List), knows(Operation::Keep));
+    Capabilities { block, topology, selector, list, keep, ..Capabilities::default() }
 }
 
 /// The program says it made something, and we can't tell what: it is asked again.

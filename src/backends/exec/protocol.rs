@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::provisioner::{Call, VolumeOptions};
+use crate::provisioner::{Asset, AssetClaim, Call, ReclaimPolicy, VolumeOptions};
 
 const API_VERSION: &str = "exec.kube-provisioner.dev/v1";
 
@@ -26,6 +26,7 @@ pub(super) enum Operation {
     Provision,
     Delete,
     Keep,
+    List,
 }
 
 impl Operation {
@@ -36,6 +37,7 @@ impl Operation {
             Self::Provision => "provision",
             Self::Delete => "delete",
             Self::Keep => "keep",
+            Self::List => "list",
         }
     }
 }
@@ -66,6 +68,11 @@ pub(super) enum Subject<'a> {
     Options(Box<Options<'a>>),
     /// A volume that was made.
     Volume(Made<'a>),
+    /// All assets, from where the last page ended.
+    Page {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        r#continue: Option<&'a str>,
+    },
 }
 
 /// What a provision request has of its own.
@@ -164,13 +171,84 @@ pub(super) struct Answer {
     pub(super) topology: bool,
     #[serde(default)]
     pub(super) selector: bool,
+    /// With `done` to `list`, as is the one below.
+    #[serde(default)]
+    pub(super) assets: Vec<AnsweredAsset>,
+    #[serde(default)]
+    pub(super) r#continue: Option<String>,
 }
 
 impl Answer {
     /// An answer of nothing but its outcome.
     pub(super) fn bare(outcome: Outcome) -> Self {
-        let (message, volume, operations) = (None, None, Vec::new());
-        Self { outcome, message, volume, operations, block: false, topology: false, selector: false }
+        Self {
+            outcome,
+            message: None,
+            volume: None,
+            operations: Vec::new(),
+            block: false,
+            topology: false,
+            selector: false,
+            assets: Vec::new(),
+            r#continue: None,
+        }
+    }
+}
+
+/// An asset in an answer to `list`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AnsweredAsset {
+    volume_name: String,
+    #[serde(default)]
+    installation: Option<String>,
+    #[serde(default)]
+    claim: Option<AnsweredClaim>,
+    #[serde(default)]
+    reclaim_policy: Option<String>,
+    /// A program that does not say is taken to have been told to keep it: nothing is removed then.
+    #[serde(default = "yes")]
+    kept: bool,
+    #[serde(default)]
+    unused: bool,
+    #[serde(default)]
+    source: Option<serde_json::Value>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// The claim of an asset in an answer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnsweredClaim {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+impl From<AnsweredAsset> for Asset {
+    fn from(answered: AnsweredAsset) -> Self {
+        let claim = answered.claim.map(|claim| AssetClaim {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+            resource_version: claim.resource_version,
+        });
+        Self {
+            volume_name: answered.volume_name,
+            installation: answered.installation,
+            claim,
+            reclaim_policy: answered.reclaim_policy.as_deref().and_then(ReclaimPolicy::parse),
+            kept: answered.kept,
+            unused: answered.unused,
+            source: answered.source,
+        }
     }
 }
 

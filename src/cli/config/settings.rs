@@ -118,6 +118,8 @@ fn controller(given: &Values) -> Result<ControllerOptions, ConfigError> {
         volume_name_uuid_length: given.optional("volume_name_uuid_length", values::digits)?,
         instance: given.optional("instance", values::text)?,
         event_verbosity: given.required("event_verbosity", values::event_verbosity)?,
+        audit_interval: given.required("audit_interval", values::duration)?,
+        orphans: given.required("orphans", values::orphans)?,
         drain_budget: given.required("drain_budget", values::duration)?,
     })
 }

@@ -151,6 +151,10 @@ pub(super) static OPTIONS: &[OptionSpec] = &[
         .absent("the whole UID with its dashes"),
     one("event_verbosity", "eventVerbosity", Provisioner, "normal or all", Some("normal"),
         "Which events are written: `normal` leaves out `Provisioning`, which would double the writes."),
+    one("audit_interval", "auditInterval", Provisioner, DURATION, Some("5m"),
+        "How often the backend's assets are held against volumes and claims, while this replica leads."),
+    one("orphans", "orphans", Provisioner, "auto, delete or report", Some("auto"),
+        "What happens to assets that belong to no volume and no claim: auto deletes those that never held data and reports the others, delete deletes all, report none."),
     one("drain_budget", "drainBudget", Provisioner, DURATION, Some("100ms"),
         "How long running calls may go on after a stop was asked for; then they are cancelled and left to the successor."),
 

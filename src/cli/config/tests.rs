@@ -97,6 +97,8 @@ const SAMPLES: &[(&str, &str, Option<&str>)] = &[
     ("volume_name_prefix", "vol", Some("PVC")),
     ("volume_name_uuid_length", "16", Some("33")),
     ("event_verbosity", "all", Some("loud")),
+    ("audit_interval", "1m", Some("often")),
+    ("orphans", "report", Some("eat")),
     ("drain_budget", "1s", Some("soon")),
     ("lease_namespace", "storage", Some("a.b")),
     ("lease_name", "mine", Some("a/b")),

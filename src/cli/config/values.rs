@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroUsize, time::Durat
 use jiff::SignedDuration;
 use tracing_subscriber::EnvFilter;
 
-use crate::options::EventVerbosity;
-use crate::telemetry::logs::LogFormat;
+use crate::{
+    options::{EventVerbosity, OrphanPolicy},
+    telemetry::logs::LogFormat,
+};
 
 /// No wait or limit is sensibly longer; sums of a few of them stay far from any overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -48,6 +50,15 @@ pub(super) fn event_verbosity(text: &str) -> Parsed<EventVerbosity> {
         "normal" => Ok(EventVerbosity::Normal),
         "all" => Ok(EventVerbosity::All),
         _ => Err("must be normal or all".into()),
+    }
+}
+
+pub(super) fn orphans(text: &str) -> Parsed<OrphanPolicy> {
+    match text {
+        "auto" => Ok(OrphanPolicy::Auto),
+        "delete" => Ok(OrphanPolicy::Delete),
+        "report" => Ok(OrphanPolicy::Report),
+        _ => Err("must be auto, delete or report".into()),
     }
 }
 

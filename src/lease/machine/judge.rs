@@ -167,8 +167,7 @@ impl Machine {
     pub(crate) fn rebased(mut self, now: BootTime, to: BootTime) -> Self {
         let hold = self.who.hold;
         let shift = |time: BootTime| to + time.saturating_since(now) - now.saturating_since(time);
-        let future = |time: BootTime| if time > now { shift(time) } else { BootTime::default() };
-        self.carried = future(self.carried);
+        self.carried = if self.carried > now { shift(self.carried) } else { BootTime::default() };
         self.doubtful.retain(|write| write.sent_at + hold > now);
         self.doubtful.iter_mut().for_each(|write| write.sent_at = shift(write.sent_at));
         if let Some(term) = &mut self.term

@@ -324,6 +324,12 @@ impl Machine {
         (*named != self.who.provisioner).then_some(named)
     }
 
+    /// How long the Lease says that it lasts, when that is longer than any lease may be.
+    pub(crate) fn absurd_duration(&self) -> Option<Duration> {
+        let duration = self.sighting.as_ref()?.lease.duration;
+        (self.term.is_none() && duration > super::timing::LONGEST_LEASE).then_some(duration)
+    }
+
     /// When the Lease was last seen to change, and from when on it may be taken unless it changes again.
     pub(crate) fn free_from(&self) -> Option<(BootTime, BootTime)> {
         let sighting = self.sighting.as_ref()?;

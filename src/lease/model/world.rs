@@ -61,12 +61,13 @@ enum Call {
     Reading(Ticket, Option<Stored>),
     /// The write has left, but not arrived.
     Writing(Patch),
-    /// The write has arrived, but its answer has not. `None`: it was refused.
-    Answered(Patch, Option<Stored>),
+    /// The write was written, but the answer has not arrived.
+    Answered(Patch, Stored),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
+    index: usize,
     machine: Machine,
     call: Call,
     starts: u8,
@@ -102,7 +103,7 @@ pub(super) enum Step {
     Lose(usize),
     ArriveLate(usize),
     Watch(usize),
-    StepDown(usize),
+    GiveUp(usize),
     Restart(usize),
     Meddle(Meddling),
 }
@@ -123,9 +124,11 @@ impl Row {
         let replica = &world.replicas[at];
         match &replica.call {
             Call::Idle => {
-                steps.push(Step::Read(at));
+                if replica.has_a_reason_to_read(world) {
+                    steps.push(Step::Read(at));
+                }
                 if world.step_downs > 0 && replica.machine.term().is_some() {
-                    steps.push(Step::StepDown(at));
+                    steps.push(Step::GiveUp(at));
                 }
             }
             Call::Reading(..) => steps.push(Step::Send(at)),
@@ -147,14 +150,21 @@ impl Row {
         }
     }
 
-    fn feed(&self, world: &mut World, at_replica: usize, input: impl FnOnce(&mut Replica, &mut Store, BootTime)) {
+    fn feed(
+        &self,
+        world: &mut World,
+        at_replica: usize,
+        input: impl FnOnce(&mut Replica, &mut Store, BootTime),
+    ) {
         let now = at(world.now);
         let replica = &mut world.replicas[at_replica];
         let before = replica.machine.term().map(|term| term.number);
         input(replica, &mut world.store, now);
         replica.machine.take_ending();
         let after = replica.machine.term().map(|term| term.number);
-        if after != before && let Some(epoch) = after {
+        if after != before
+            && let Some(epoch) = after
+        {
             world.epoch_went_back |= epoch <= world.newest_epoch;
             world.newest_epoch = world.newest_epoch.max(epoch);
             world.epochs += 1;
@@ -163,6 +173,10 @@ impl Row {
 
     fn send(&self, replica: &mut Replica, store: &mut Store, now: BootTime, tick: u8, ahead: i64) {
         let Call::Reading(ticket, found) = std::mem::replace(&mut replica.call, Call::Idle) else { return };
+        let stamp = match self.ticks {
+            Some(_) => replica.machine.fresh_stamp(wall(tick, ahead)),
+            None => replica.next_stamp(store.version),
+        };
         let machine = &mut replica.machine;
         let kind = match machine.end_read(now, ticket, found) {
             Shown::Mine if machine.term().is_none() => Kind::StepDown,
@@ -176,11 +190,9 @@ impl Row {
                 return;
             }
         };
-        let stamp = match self.ticks {
-            Some(_) => machine.fresh_stamp(wall(tick, ahead)),
-            None => fresh_stamp(&mut replica.latest, store.version),
-        };
         let Ok(version) = machine.begin_write(now, kind, stamp) else { return };
+        let count = if replica.latest.0 == store.version { replica.latest.1 + 1 } else { 1 };
+        replica.latest = (store.version, count);
         let bare = self.mistakes.contains(&Mistake::NoCompareAndSwap)
             || (kind == Kind::StepDown && self.mistakes.contains(&Mistake::UnconditionalStepDown));
         let sender = machine.who().me.clone();
@@ -188,9 +200,21 @@ impl Row {
     }
 }
 
-fn fresh_stamp(latest: &mut (u64, i64), version: u64) -> Stamp {
-    *latest = if latest.0 == version { (version, latest.1 + 1) } else { (version, 0) };
-    Stamp(i64::try_from(version).unwrap() * 100 + latest.1)
+impl Replica {
+    /// Standbys don't poll: they read when there is something new, or when the Lease may be free.
+    fn has_a_reason_to_read(&self, world: &World) -> bool {
+        let seen = self.machine.stored().map(|seen| seen.version);
+        let free = self.machine.free_from().is_some_and(|(_, free)| free <= at(world.now));
+        let news = seen.is_none() || seen != world.store.lease.as_ref().map(|lease| lease.version);
+        news || free || self.machine.term().is_some() || self.machine.may_hold()
+    }
+
+    /// A `renewTime` like no other: the model takes it that no two replicas write in one microsecond.
+    fn next_stamp(&self, version: u64) -> Stamp {
+        let count = if self.latest.0 == version { self.latest.1 } else { 0 };
+        let start = i64::from(self.starts) * 3 + i64::try_from(self.index).unwrap();
+        Stamp(i64::try_from(version).unwrap() * 1_000 + count * 100 + start)
+    }
 }
 
 impl Row {
@@ -218,7 +242,13 @@ impl Model for Row {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let replica = |at| Replica { machine: self.machine(at, 0), call: Call::Idle, starts: 0, latest: (0, 0) };
+        let replica = |at| Replica {
+            index: at,
+            machine: self.machine(at, 0),
+            call: Call::Idle,
+            starts: 0,
+            latest: (0, 0),
+        };
         vec![World {
             now: BEGINNING,
             store: Store::left_behind(self.meddlings > 0),
@@ -270,14 +300,15 @@ impl Model for Row {
             }
             Step::Arrive(at) => self.feed(&mut world, at, |replica, store, _| {
                 if let Call::Writing(patch) = std::mem::replace(&mut replica.call, Call::Idle) {
-                    let answer = store.apply(&patch);
-                    replica.call = Call::Answered(patch, answer);
+                    // An answer of 409 tells nothing, so it makes no difference when it comes.
+                    if let Some(answer) = store.apply(&patch) {
+                        replica.call = Call::Answered(patch, answer);
+                    }
                 }
             }),
             Step::Answer(at) => self.feed(&mut world, at, |replica, _, now| {
                 if let Call::Answered(patch, answer) = std::mem::replace(&mut replica.call, Call::Idle) {
-                    let fate = answer.map_or(Fate::Unknown, Fate::Written);
-                    replica.machine.end_write(now, patch.stamp, fate);
+                    replica.machine.end_write(now, patch.stamp, Fate::Written(answer));
                 }
             }),
             Step::Lose(at) => {
@@ -294,7 +325,7 @@ impl Model for Row {
                 Some(lease) => replica.machine.watched(now, lease.clone()),
                 None => replica.machine.watched_deletion(now, store.version),
             }),
-            Step::StepDown(at) => {
+            Step::GiveUp(at) => {
                 world.step_downs -= 1;
                 self.feed(&mut world, at, |replica, _, _| replica.machine.step_down());
             }
@@ -304,7 +335,13 @@ impl Model for Row {
                 if let Call::Writing(patch) = &world.replicas[at].call {
                     world.strays.push(patch.clone());
                 }
-                world.replicas[at] = Replica { machine: self.machine(at, starts), call: Call::Idle, starts, latest: (0, 0) };
+                world.replicas[at] = Replica {
+                    index: at,
+                    machine: self.machine(at, starts),
+                    call: Call::Idle,
+                    starts,
+                    latest: (0, 0),
+                };
             }
             Step::Meddle(meddling) => {
                 world.meddlings -= 1;
