@@ -140,6 +140,7 @@ impl ArbiterActor {
         }
         let epoch = guard.epoch().number;
         let span = self.span(&task, epoch, attempt);
+        tracing::debug!(parent: &span, ?waited, "begun");
         let begin = Begin { desk: self.desk.clone(), task: task.clone(), guard, span: span.clone() };
         let (actor, began) = (VolumeActor::begin(begin), self.setup.clock.now());
         self.running.insert(key, Underway { actor, task, span, epoch, attempt, began, told: false });
