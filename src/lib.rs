@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod controller;
 pub mod lease;
 pub mod lifecycle;
+mod nearest;
 pub mod options;
 pub mod provisioner;
 pub mod telemetry;

@@ -7,10 +7,11 @@ use std::{
 };
 
 /// Each module of `src/`, and the ones it may use. `docs/development/architecture.md` says why.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("clock", &[]),
+    ("nearest", &[]),
     ("provisioner", &[]),
-    ("lifecycle", &["clock", "provisioner"]),
+    ("lifecycle", &["clock", "nearest", "provisioner"]),
     ("lease", &["clock"]),
     ("options", &["lease", "lifecycle"]),
     ("telemetry", &["clock", "provisioner"]),
@@ -30,6 +31,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "controller",
             "lease",
             "lifecycle",
+            "nearest",
             "options",
             "provisioner",
             "telemetry",

@@ -13,11 +13,13 @@
 )]
 
 pub mod binaries;
+pub mod chaos;
 pub mod cluster;
 pub mod control_plane;
 pub mod demo;
 mod directory;
 pub mod http;
+pub mod ledger;
 pub mod manifests;
 pub mod ports;
 pub mod process;

@@ -76,6 +76,26 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     parse_resident_bytes(&status).with_context(|| format!("{path} has no VmRSS: the process has ended"))
 }
 
+/// How many threads the process `pid` has.
+///
+/// # Errors
+/// If there is no such process.
+pub fn threads(pid: u32) -> Result<usize> {
+    count_entries(&format!("/proc/{pid}/task"))
+}
+
+/// How many files, sockets among them, the process `pid` has open.
+///
+/// # Errors
+/// If there is no such process, or it is somebody else's.
+pub fn open_files(pid: u32) -> Result<usize> {
+    count_entries(&format!("/proc/{pid}/fd"))
+}
+
+fn count_entries(directory: &str) -> Result<usize> {
+    Ok(fs::read_dir(directory).with_context(|| format!("cannot list {directory}"))?.count())
+}
+
 fn parse_resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -128,9 +128,15 @@ impl World {
         let class = Class { name: "fast".into(), provisioner: "ours.dev".into(), ..Class::default() };
         arbiter.see_classes(&[News::Relisting, News::Seen(Arc::new(class)), News::Synced], self.now);
         let claims = self.claims.values().cloned().map(|claim| News::Seen(Arc::new(claim)));
-        arbiter.see_claims(&[vec![News::Relisting], claims.collect(), vec![News::Synced]].concat_news(), self.now);
+        arbiter.see_claims(
+            &[vec![News::Relisting], claims.collect(), vec![News::Synced]].concat_news(),
+            self.now,
+        );
         let volumes = self.volumes.values().map(|volume| News::Seen(Arc::new(decode::volume(volume))));
-        arbiter.see_volumes(&[vec![News::Relisting], volumes.collect(), vec![News::Synced]].concat_news(), self.now);
+        arbiter.see_volumes(
+            &[vec![News::Relisting], volumes.collect(), vec![News::Synced]].concat_news(),
+            self.now,
+        );
         arbiter.see_nodes(&[News::Synced], self.now);
         Replica {
             arbiter,

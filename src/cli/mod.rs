@@ -4,7 +4,7 @@
 
 mod check;
 mod config;
-mod nearest;
+mod explain;
 mod reload;
 mod run;
 mod signals;
@@ -42,6 +42,8 @@ enum Command {
     Run(config::Flags),
     /// Check the configuration that `run` would use, and print it with the source of each value.
     Check(config::Flags),
+    /// Say why a claim is pending or a volume is not deleted. Only reads.
+    Explain(explain::Arguments),
 }
 
 /// The whole program: parse, dispatch, exit code.
@@ -49,7 +51,8 @@ pub fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Run(flags) }) => end(run::run(&flags)),
         Ok(Cli { command: Command::Check(flags) }) => end(check::check(&flags)),
-        Err(usage) => explain(&usage),
+        Ok(Cli { command: Command::Explain(arguments) }) => end(explain::explain(&arguments)),
+        Err(usage) => tell_usage(&usage),
     }
 }
 
@@ -92,7 +95,7 @@ fn end(outcome: Result<(), Failure>) -> ExitCode {
 }
 
 /// Prints help, version or what is wrong with the command line.
-fn explain(usage: &clap::Error) -> ExitCode {
+fn tell_usage(usage: &clap::Error) -> ExitCode {
     let wrong = usage.use_stderr();
     // Whoever closed our output does not want to hear of it.
     let _ = usage.print();

@@ -68,7 +68,7 @@ async fn serve(
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     reload::on_hangup(flags.clone(), telemetry.log_filter())
         .map_err(|error| Failure::Runtime(format!("cannot listen for SIGHUP: {error}")))?;
-    let mut builder = ProvisionController::builder(cluster(&settings).await?)
+    let mut builder = ProvisionController::builder(cluster(settings.kubeconfig.as_deref()).await?)
         .identity(identity)
         .metrics(metrics.clone())
         .traces(telemetry.traces());
@@ -117,8 +117,8 @@ fn telemetry_options(settings: &Settings, identity: &Identity, metrics: &Metrics
 }
 
 /// The kubeconfig that was named, or what the surroundings offer.
-async fn cluster(settings: &Settings) -> Result<kube::Config, Failure> {
-    let cluster = match &settings.kubeconfig {
+pub(super) async fn cluster(kubeconfig: Option<&Path>) -> Result<kube::Config, Failure> {
+    let cluster = match kubeconfig {
         Some(path) => from_file(path).await,
         None => kube::Config::infer().await.map_err(|error| with_sources(&error)),
     };

@@ -60,7 +60,11 @@ async fn end_at_second(
     end: impl FnOnce(u8),
 ) {
     let mut kinds = pin!(kinds);
-    if kinds.next().await.is_some() {
+    if let Some(first) = kinds.next().await {
+        tracing::info!(
+            signal = first.as_raw_value(),
+            "asked to stop; a second signal ends the process at once"
+        );
         // Nobody listens any more when the controller has ended by itself.
         let _ = asked.send(());
     }

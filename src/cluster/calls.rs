@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
-use super::{Authority, CallError, decode};
+use super::{Authority, CallError, Permissions, decode, permissions};
 use crate::{
     lease::LeaderGuard,
     lifecycle::{
@@ -35,6 +35,7 @@ const CALLS_AT_ONCE: usize = 64;
 pub struct Calls {
     client: Client,
     slots: Arc<Semaphore>,
+    permissions: Permissions,
 }
 
 /// Volumes per page of a list: bounds what is decoded at a time.
@@ -45,8 +46,8 @@ type Sent = http::Request<Vec<u8>>;
 impl Calls {
     /// Calls over `client`, which must come from [`super::clients::for_requests`].
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)) }
+    pub fn new(client: Client, permissions: Permissions) -> Self {
+        Self { client, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), permissions }
     }
 
     /// The UID of the `kube-system` namespace, which stands for the cluster.
@@ -268,7 +269,7 @@ impl Calls {
         self.send::<serde::de::IgnoredAny>(what, with(request, Authority::Events), CALL_LIMIT).await.map(drop)
     }
 
-    async fn read<T: DeserializeOwned>(
+    pub(super) async fn read<T: DeserializeOwned>(
         &self,
         what: String,
         request: Result<Sent, kube::core::request::Error>,
@@ -312,15 +313,20 @@ impl Calls {
         request: Sent,
         limit: Duration,
     ) -> Result<T, CallError> {
+        let permission = permissions::needed(request.method(), request.uri().path());
         let call = async {
             // A closed semaphore does not exist here; without a slot the call would merely be unlimited.
             let _slot = self.slots.acquire().await;
             self.client.request(request).await
         };
-        match tokio::time::timeout(limit, call).await {
+        let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer.map_err(|error| CallError::sort(what, error)),
             Err(_) => Err(CallError::timed_out(what, limit)),
+        };
+        if let Some(permission) = permission {
+            self.permissions.judge(&permission, &answer);
         }
+        answer
     }
 }
 
@@ -357,7 +363,7 @@ fn with(mut request: Sent, authority: Authority) -> Sent {
     request
 }
 
-fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+pub(super) fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(CallError::NotFound { .. }) => Ok(None),

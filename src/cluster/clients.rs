@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderValue, Response, header::USER_AGENT};
 use kube::{
     Client, Config,
     client::{ClientBuilder, DynBody},
@@ -55,6 +55,17 @@ pub fn for_watches(
     });
     let counted = CountedLayer::new(&config.cluster_url, metrics);
     Ok(builder.with_layer(&counted).with_layer(&answered).with_layer(&GuardedLayer).build())
+}
+
+/// Who we are in the API server's audit log and flow control, unless the configuration says it already. kube
+/// says nothing by itself.
+#[must_use]
+pub fn named(mut config: Config) -> Config {
+    if config.headers.iter().all(|(name, _)| name != USER_AGENT) {
+        let agent = concat!("kube-provisioner/", env!("CARGO_PKG_VERSION"));
+        config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+    }
+    config
 }
 
 fn limited(config: &Config, read_timeout: Duration) -> Config {

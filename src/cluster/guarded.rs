@@ -91,10 +91,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{
-        clock::SystemClock,
-        lease::Epoch,
-    };
+    use crate::{clock::SystemClock, lease::Epoch};
 
     fn request(method: Method, path: &str, authority: Option<Authority>) -> Request<Body> {
         let mut request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();

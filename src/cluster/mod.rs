@@ -6,7 +6,9 @@ pub mod clients;
 mod counted;
 pub mod decode;
 mod errors;
+pub mod evidence;
 mod guarded;
+pub mod permissions;
 pub mod watch;
 
 pub use calls::Calls;
@@ -14,3 +16,4 @@ pub use counted::CountedLayer;
 pub use errors::CallError;
 pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};
+pub use permissions::Permissions;

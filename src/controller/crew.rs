@@ -22,7 +22,7 @@ use crate::{
         volume::Desk,
         watcher::{Watched, WatcherActor, Wrap},
     },
-    cluster::{Calls, clients, decode, watch},
+    cluster::{Calls, Permissions, clients, decode, watch},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
     lifecycle::{
         claim,
@@ -67,7 +67,7 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
     }
     let client = clients::for_requests(&controller.cluster, &controller.metrics)
         .map_err(|e| client_error(&controller, e))?;
-    let calls = Calls::new(client);
+    let calls = Calls::new(client, permissions(&controller));
     let mut stop = std::pin::pin!(stop);
     let cluster = tokio::select! {
         cluster = reach(&controller, &calls) => cluster,
@@ -77,6 +77,15 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
     stop.await;
     crew.stop().await;
     Ok(())
+}
+
+/// What RBAC refuses keeps this replica from being ready.
+fn permissions(controller: &ProvisionController) -> Permissions {
+    let health = controller.health.clone();
+    Permissions::new(move |permission, refusal| {
+        let problem = refusal.map(|words| format!("may not {permission}: {words}"));
+        health.problem(&format!("permission/{permission}"), problem);
+    })
 }
 
 fn client_error(controller: &ProvisionController, source: kube::Error) -> RunError {

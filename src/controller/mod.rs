@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     clock::{Clock, SystemClock},
+    cluster::clients,
     lease::Identity,
     options::{ControllerOptions, InvalidOption, LeaderElectionOptions},
     provisioner::Provisioner,
@@ -102,7 +103,7 @@ impl ProvisionController {
     #[must_use]
     pub fn builder(client: kube::Config) -> ProvisionControllerBuilder {
         ProvisionControllerBuilder {
-            cluster: client,
+            cluster: clients::named(client),
             served: Vec::new(),
             server_git_version: None,
             identity: Identity::of_this_process(),

@@ -88,7 +88,9 @@ fn failed(error: &watcher::Error, desk: &Desk) {
     tracing::debug!(lease = desk.lease(), %error, "watch failed");
     let (verb, status) = match error {
         watcher::Error::InitialListFailed(error) => ("list", status_of(error)),
-        watcher::Error::WatchStartFailed(error) => ("watch", status_of(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            ("watch", status_of(error))
+        }
         watcher::Error::WatchError(status) => ("watch", Some(status.code)),
         _ => return,
     };

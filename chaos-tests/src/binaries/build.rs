@@ -1,4 +1,4 @@
-//! Builds one program of the control plane with Go, and says on standard error how it goes.
+//! Builds one program with Go, and says on standard error how it goes.
 
 use std::{
     fs,
@@ -48,8 +48,7 @@ pub(super) fn build(program: Program, cache: &Path) -> Result<PathBuf> {
 fn write_sources(program: Program, module: &Module, cache: &Path) -> Result<Directory> {
     let path = cache.join(format!("build-{}-{}", program.name(), std::process::id()));
     let directory = Directory::create(Some(&path))?;
-    for (name, text) in [("go.mod", module.go_mod), ("go.sum", module.go_sum), ("tools.go", module.tools_go)]
-    {
+    for (name, text) in module.files() {
         let path = directory.path().join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

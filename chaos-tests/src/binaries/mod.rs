@@ -1,4 +1,4 @@
-//! Where the control plane's programs come from: the environment, the user's cache, or a Go build.
+//! Where the control plane's programs, and the one on the Go library, come from: the environment, the user's cache, or a Go build.
 //!
 //! How a program is built lives in `build`, which sources it is built from in `module`.
 
@@ -29,6 +29,8 @@ pub enum Program {
     KubeScheduler,
     /// The trace store.
     Jaeger,
+    /// A provisioner on the Go library, from `chaos-tests/peer`: what our replicas are compared to, and contest with.
+    GoPeer,
 }
 
 impl Program {
@@ -41,6 +43,7 @@ impl Program {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::Jaeger => "jaeger",
+            Self::GoPeer => "go-peer",
         }
     }
 }
@@ -66,7 +69,9 @@ pub fn locate_or_build(programs: &[Program]) -> Result<BTreeMap<Program, PathBuf
 }
 
 fn find(program: Program) -> Result<Option<PathBuf>> {
-    let candidates = asset_directories().into_iter().chain([cache_directory(program)?]);
+    // Nobody but us has a program of our own: what has its name elsewhere is another one.
+    let assets = if module::of(program).is_our_own() { Vec::new() } else { asset_directories() };
+    let candidates = assets.into_iter().chain([cache_directory(program)?]);
     Ok(candidates.map(|directory| directory.join(program.name())).find(|path| is_executable(path)))
 }
 

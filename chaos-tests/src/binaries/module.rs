@@ -1,16 +1,19 @@
-//! The pinned Go modules that the control plane's programs are built from. Builds nothing.
+//! The pinned Go modules that the programs are built from. Builds nothing.
 
 use super::Program;
 
-/// A Go module that pins one family of programs.
+/// A Go module that pins one family of programs, or is one.
 pub(super) struct Module {
-    /// The family's name, as in `chaos-tests/control-plane/<family>`.
+    /// The family's name, as in `chaos-tests/control-plane/<family>`; it begins the name of its cache directory.
     family: &'static str,
     /// The path of the required module whose version is the family's version.
     requirement: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
-    pub(super) tools_go: &'static str,
+    /// Imports what is built.
+    tools_go: Option<&'static str>,
+    /// What is built, where that is a program of our own.
+    main_go: Option<&'static str>,
 }
 
 static KUBERNETES: Module = Module {
@@ -18,7 +21,8 @@ static KUBERNETES: Module = Module {
     requirement: "k8s.io/kubernetes",
     go_mod: include_str!("../../control-plane/kubernetes/go.mod"),
     go_sum: include_str!("../../control-plane/kubernetes/go.sum"),
-    tools_go: include_str!("../../control-plane/kubernetes/tools.go"),
+    tools_go: Some(include_str!("../../control-plane/kubernetes/tools.go")),
+    main_go: None,
 };
 
 static ETCD: Module = Module {
@@ -26,7 +30,8 @@ static ETCD: Module = Module {
     requirement: "go.etcd.io/etcd/server/v3",
     go_mod: include_str!("../../control-plane/etcd/go.mod"),
     go_sum: include_str!("../../control-plane/etcd/go.sum"),
-    tools_go: include_str!("../../control-plane/etcd/tools.go"),
+    tools_go: Some(include_str!("../../control-plane/etcd/tools.go")),
+    main_go: None,
 };
 
 static JAEGER: Module = Module {
@@ -34,7 +39,17 @@ static JAEGER: Module = Module {
     requirement: "github.com/jaegertracing/jaeger",
     go_mod: include_str!("../../control-plane/jaeger/go.mod"),
     go_sum: include_str!("../../control-plane/jaeger/go.sum"),
-    tools_go: include_str!("../../control-plane/jaeger/tools.go"),
+    tools_go: Some(include_str!("../../control-plane/jaeger/tools.go")),
+    main_go: None,
+};
+
+static PEER: Module = Module {
+    family: "go-peer",
+    requirement: "sigs.k8s.io/sig-storage-lib-external-provisioner/v13",
+    go_mod: include_str!("../../peer/go.mod"),
+    go_sum: include_str!("../../peer/go.sum"),
+    tools_go: None,
+    main_go: Some(include_str!("../../peer/main.go")),
 };
 
 pub(super) const fn of(program: Program) -> &'static Module {
@@ -42,6 +57,7 @@ pub(super) const fn of(program: Program) -> &'static Module {
         Program::Etcd => &ETCD,
         Program::KubeApiserver | Program::KubeControllerManager | Program::KubeScheduler => &KUBERNETES,
         Program::Jaeger => &JAEGER,
+        Program::GoPeer => &PEER,
     }
 }
 
@@ -53,10 +69,23 @@ pub(super) const fn package(program: Program) -> &'static str {
         Program::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
         Program::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
         Program::Jaeger => "github.com/jaegertracing/jaeger/cmd/jaeger",
+        Program::GoPeer => ".",
     }
 }
 
 impl Module {
+    /// Whether it is a program of our own, and not only a pin of somebody else's.
+    pub(super) const fn is_our_own(&self) -> bool {
+        self.main_go.is_some()
+    }
+
+    /// The files that it consists of: name and text.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let code = [("tools.go", self.tools_go), ("main.go", self.main_go)];
+        let code = code.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        [("go.mod", self.go_mod), ("go.sum", self.go_sum)].into_iter().chain(code)
+    }
+
     /// The pinned version, such as `v1.37.2`.
     pub(super) fn version(&self) -> &'static str {
         let required = |line: &'static str| {
@@ -77,7 +106,8 @@ impl Module {
 
     /// Version and digest of everything that is pinned.
     pub(super) fn identity(&self) -> String {
-        let pins = [self.go_mod, self.go_sum, &self.linker_flags()].concat();
+        let own_code = self.main_go.unwrap_or_default();
+        let pins = [self.go_mod, self.go_sum, own_code, &self.linker_flags()].concat();
         format!("{}-{}-{:016x}", self.family, self.version(), fnv1a(pins.as_bytes()))
     }
 
@@ -110,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_module_names_its_version_and_the_go_it_needs() {
-        for module in [&KUBERNETES, &ETCD, &JAEGER] {
+        for module in [&KUBERNETES, &ETCD, &JAEGER, &PEER] {
             assert!(module.version().starts_with('v'), "{} has version {}", module.family, module.version());
             assert!(module.go_version().starts_with("1."), "{} needs {}", module.family, module.go_version());
         }
@@ -127,6 +157,12 @@ mod tests {
     fn another_pin_is_another_cache_directory() {
         let changed = Module { go_sum: "", ..JAEGER };
         assert_ne!(changed.identity(), JAEGER.identity());
+    }
+
+    #[test]
+    fn other_code_of_our_own_is_another_cache_directory() {
+        let changed = Module { main_go: Some(""), ..PEER };
+        assert_ne!(changed.identity(), PEER.identity());
     }
 
     #[test]

@@ -273,7 +273,8 @@ impl Drop for Scope<'_> {
     }
 }
 
-fn claim(name: &str, class: &str) -> PersistentVolumeClaim {
+/// A claim of 1 Mi for one node in `class`.
+pub(crate) fn claim(name: &str, class: &str) -> PersistentVolumeClaim {
     let requests = BTreeMap::from([("storage".to_owned(), Quantity("1Mi".to_owned()))]);
     PersistentVolumeClaim {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },

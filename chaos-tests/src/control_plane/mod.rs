@@ -265,7 +265,7 @@ impl ControlPlane {
         match program {
             Program::Etcd | Program::KubeApiserver => ready::api_server(self).await,
             Program::Jaeger => ready::jaeger(self).await,
-            Program::KubeControllerManager | Program::KubeScheduler => Ok(()),
+            Program::KubeControllerManager | Program::KubeScheduler | Program::GoPeer => Ok(()),
         }
     }
 }

@@ -27,6 +27,10 @@ use crate::{
     telemetry::{metrics::Metrics, trace},
 };
 
+/// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
+/// under way, and those are better than ours.
+const OWN_ENDING: Duration = Duration::from_millis(500);
+
 /// What all operations of one provisioner work with.
 pub struct Desk {
     /// The backend.
@@ -302,7 +306,7 @@ impl Work {
         let mut observed = call::Observed::begin(&self.desk.metrics, operation, span.clone());
         let mut calls = JoinSet::new();
         calls.spawn(call.instrument(span));
-        let (answer, ended) = match tokio::time::timeout(limit, calls.join_next()).await {
+        let (answer, ended) = match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
             Ok(Some(Ok(answer))) => {
                 let ended = judge(&answer);
                 (Ok(answer), ended)

@@ -246,8 +246,7 @@ fn what_the_server_rejects_for_good_frees_the_slot_and_is_asked_for_again() {
 #[test]
 fn a_volume_that_exists_is_judged_by_its_claim() {
     let story = |existing: Option<Box<PersistentVolume>>| {
-        let answers =
-            vec![provisioned("/a"), Answer::Volume(Err(exists())), Answer::Volume(Ok(existing))];
+        let answers = vec![provisioned("/a"), Answer::Volume(Err(exists())), Answer::Volume(Ok(existing))];
         provision_story(provision_task(), answers)
     };
     assert_eq!(story(Some(stored("c1", "/elsewhere"))), "provision, create, read, saved");
@@ -262,8 +261,7 @@ fn a_volume_that_exists_is_judged_by_its_claim() {
         "a surplus asset goes"
     );
     let mut dying = stored("c1", "/a");
-    dying.metadata.deletion_timestamp =
-        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    dying.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
     assert_eq!(story(Some(dying)), "provision, create, read, failed ProvisioningFailed unknown");
     assert_eq!(story(None), "provision, create, read, tell ProvisioningFailed, wait 200ms");
 }
@@ -323,8 +321,7 @@ fn a_fence_that_does_not_hold_deletes_nothing() {
         let story = remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(error))]);
         assert_eq!(story, "fence 8, superseded");
     }
-    let story =
-        remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(forbidden()))]);
+    let story = remove_story(volume(), Job::Delete(Proof::Released), vec![Answer::Volume(Err(forbidden()))]);
     assert_eq!(story, "fence 8, failed VolumeFailedDelete");
 }
 

@@ -4,7 +4,7 @@ use super::{
     ConfigError, Layer, Source, Sourced, Text,
     table::{ENVIRONMENT_PREFIX, OPTIONS, OptionSpec, Shape},
 };
-use crate::cli::nearest::nearest;
+use crate::nearest::nearest;
 
 /// What service links of Kubernetes put into the names of the variables they make. A Service that is
 /// called like the program makes such ones under our prefix.

@@ -8,7 +8,7 @@ use super::{
     node::{Content, Node},
     table::{OPTIONS, OptionSpec, Scope, Shape},
 };
-use crate::cli::nearest::nearest;
+use crate::nearest::nearest;
 
 /// What the file says.
 #[derive(Debug, Default)]

@@ -179,7 +179,8 @@ fn every_option_works_the_same_by_flag_environment_and_file() {
 
 /// Settings as text that says nothing of where they came from.
 fn without_sources(settings: &Settings) -> String {
-    let backends: Vec<Value> = settings.provisioners.iter().map(|one| one.backend.written().clone()).collect();
+    let backends: Vec<Value> =
+        settings.provisioners.iter().map(|one| one.backend.written().clone()).collect();
     let options: Vec<_> =
         settings.provisioners.iter().map(|one| (&one.controller, &one.leader_election)).collect();
     let Settings { kubeconfig, http_address, log_format, log_level, otlp_endpoint, provisioners: _ } =

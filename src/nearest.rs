@@ -1,7 +1,7 @@
 //! The known name that somebody probably meant, for messages about unknown ones.
 
 /// The one of `known` that takes the fewest edits to get to from `given`, if that is few enough to be a slip.
-pub(super) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = given.chars().count() / 3;
     known
         .into_iter()
