@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use super::{Failure, run};
 use crate::{
     cluster::{
-        CallError, Calls, clients,
+        CallError, Calls, Permissions, clients,
         evidence::{self, Hints},
         with_sources,
     },
@@ -84,7 +84,7 @@ async fn find_out(arguments: &Arguments) -> Result<Explanation, Failure> {
     let client = clients::for_requests(&config).map_err(|error| {
         Failure::Unreachable(format!("no client for the cluster: {}", with_sources(&error)))
     })?;
-    let calls = Calls::new(client);
+    let calls = Calls::new(client, Permissions::untold());
     let hints = Hints {
         provisioners: arguments.provisioner_name.clone(),
         lease_namespace: arguments.lease_namespace.clone(),
