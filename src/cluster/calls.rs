@@ -338,20 +338,19 @@ where
     Request::new(K::url_path(&(), namespace))
 }
 
-/// The span of one request, below what it is made for. What is made for no volume has none.
+/// The span of one request, below what it is made for.
 fn span(what: &str, request: &Sent) -> Span {
-    if Span::current().is_none() {
-        return Span::none();
-    }
     // All calls are told as a deed and, as the last word, its object: the name of a span names no object.
     let deed = what.rsplit_once(' ').map_or(what, |(deed, _)| deed);
-    tracing::info_span!(
-        "API request",
-        otel.name = deed,
-        otel.kind = "client",
-        http.request.method = request.method().as_str(),
-        url.path = request.uri().path(),
-    )
+    trace::below_current(|| {
+        tracing::info_span!(
+            "API request",
+            otel.name = deed,
+            otel.kind = "client",
+            http.request.method = request.method().as_str(),
+            url.path = request.uri().path(),
+        )
+    })
 }
 
 fn built(what: &str, request: Result<Sent, kube::core::request::Error>) -> Result<Sent, CallError> {

@@ -8,6 +8,7 @@ pub mod clocks;
 pub mod failover;
 pub mod load;
 mod numbers;
+pub mod picture;
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -43,6 +44,7 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
+    Picture(picture::Picture),
 }
 
 /// Runs the command on a runtime of its own.
@@ -94,6 +96,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
+            Scenario::Picture(options) => picture::run(&options),
         }
     };
     tokio::select! {

@@ -1,6 +1,6 @@
 //! What Jaeger has of a trace, as its query API tells it.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use chaos_tests::http;
 use serde_json::Value;
@@ -19,9 +19,20 @@ pub(crate) async fn trace_of(query: &str, uid: &str, is_complete: impl Fn(&[Span
         let trace: Value = serde_json::from_str(&answer.body).ok()?;
         let spans = trace.pointer("/data/0/spans")?.as_array()?;
         let spans: Vec<Span> = spans.iter().cloned().map(Span).collect();
-        is_complete(&spans).then_some(spans)
+        let complete = is_complete(&spans).then_some(spans)?;
+        keep(&complete, &answer.body);
+        Some(complete)
     })
     .await
+}
+
+/// Writes the trace down for a picture of it (`trace-picture.sh`), once it has its root.
+fn keep(spans: &[Span], answer: &str) {
+    let root = spans.iter().find(|span| span.parent().is_none());
+    if let (Some(root), Some(directory)) = (root, std::env::var_os("TRACES_TO")) {
+        let file = Path::new(&directory).join(format!("{}.json", root.name()));
+        std::fs::write(file, answer).unwrap();
+    }
 }
 
 /// The spans of this name.

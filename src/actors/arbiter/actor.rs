@@ -203,13 +203,14 @@ impl ArbiterActor {
 
     fn ended(&mut self, ended: &Ended) {
         let span = self.running.remove(ended.task.name()).map_or_else(Span::none, |underway| underway.span);
+        // The span says which claim, volume, epoch and trace a line is about. It ends before its root.
+        span.in_scope(|| self.log(ended));
+        drop(span);
         match &ended.task {
             Task::Provision(task) => self.provision_ended(task, ended),
             Task::Remove(task) => self.remove_ended(task, ended),
             Task::Orphan(task) => self.orphan_ended(&task.name, ended),
         }
-        // The span says which claim, volume, epoch and trace a line is about.
-        span.in_scope(|| self.log(ended));
     }
 
     fn log(&mut self, ended: &Ended) {

@@ -22,7 +22,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 pub(crate) use self::ids::{VolumeIds, VolumeSampler};
 pub use self::{
-    context::{exported, parse_traceparent, traceparent_of},
+    context::{below_current, exported, parse_traceparent, traceparent_of},
     ids::{root_span_id, trace_id_of},
 };
 
