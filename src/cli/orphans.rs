@@ -13,10 +13,12 @@ use super::{
 };
 use crate::{
     actors::auditor::{Subject, Survey},
+    clock::SystemClock,
     cluster::{Calls, Permissions, clients, with_sources},
     lifecycle::{names, orphan::OrphanPolicy},
     options::ControllerOptions,
     provisioner::{Asset, Capabilities},
+    telemetry::metrics::Metrics,
 };
 
 /// What to list, and how: the configuration that `run` would use.
@@ -54,7 +56,8 @@ pub(super) fn orphans(arguments: &Arguments) -> Result<(), Failure> {
 
 async fn find(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let config = run::cluster(settings.kubeconfig.as_deref()).await?;
-    let client = clients::for_requests(&config).map_err(|error| {
+    let uncounted = Metrics::new(&SystemClock::shared());
+    let client = clients::for_requests(&config, &uncounted).map_err(|error| {
         Failure::Unreachable(format!("no client for the cluster: {}", with_sources(&error)))
     })?;
     let calls = Calls::new(client, Permissions::untold());

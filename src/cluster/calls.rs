@@ -11,6 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tracing::{Instrument as _, Span};
 
 use super::{Authority, CallError, Permissions, decode, permissions};
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
         orphan::Users,
     },
     provisioner::AssetClaim,
+    telemetry::trace,
 };
 
 /// The longest that one call may take, connecting included.
@@ -291,6 +293,23 @@ impl Calls {
     async fn send<T: DeserializeOwned>(
         &self,
         what: String,
+        mut request: Sent,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        let span = span(&what, &request);
+        if let Some(traceparent) = trace::traceparent_of(&span).and_then(|text| text.parse().ok()) {
+            request.headers_mut().insert("traceparent", traceparent);
+        }
+        let answer = self.exchange(what, request, limit).instrument(span.clone()).await;
+        if let Err(error) = &answer {
+            trace::failed(&span, error.category(), &error.to_string());
+        }
+        answer
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        what: String,
         request: Sent,
         limit: Duration,
     ) -> Result<T, CallError> {
@@ -317,6 +336,21 @@ where
     K: Resource<DynamicType = ()>,
 {
     Request::new(K::url_path(&(), namespace))
+}
+
+/// The span of one request, below what it is made for.
+fn span(what: &str, request: &Sent) -> Span {
+    // All calls are told as a deed and, as the last word, its object: the name of a span names no object.
+    let deed = what.rsplit_once(' ').map_or(what, |(deed, _)| deed);
+    trace::below_current(|| {
+        tracing::info_span!(
+            "API request",
+            otel.name = deed,
+            otel.kind = "client",
+            http.request.method = request.method().as_str(),
+            url.path = request.uri().path(),
+        )
+    })
 }
 
 fn built(what: &str, request: Result<Sent, kube::core::request::Error>) -> Result<Sent, CallError> {

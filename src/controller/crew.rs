@@ -65,7 +65,8 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
         let waiting = Role::Unknown("the API server has not answered yet".to_owned());
         controller.health.role(&served.options.provisioner_name, waiting);
     }
-    let client = clients::for_requests(&controller.cluster).map_err(|e| client_error(&controller, e))?;
+    let client = clients::for_requests(&controller.cluster, &controller.metrics)
+        .map_err(|e| client_error(&controller, e))?;
     let calls = Calls::new(client, permissions(&controller));
     let mut stop = std::pin::pin!(stop);
     let cluster = tokio::select! {
@@ -404,7 +405,7 @@ impl Watch<'_> {
         let watcher =
             WatcherActor::new(kind, wrap, self.arbiters.to_vec(), health.clone(), metrics.clone()).start();
         let heard = watcher.clone();
-        let client = clients::for_watches(cluster, move || heard.do_send(Watched))?;
+        let client = clients::for_watches(cluster, metrics, move || heard.do_send(Watched))?;
         WatcherActor::follow(&watcher, watch::batches(events(client), slim).boxed());
         Ok(())
     }

@@ -130,16 +130,13 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::DEBUG))
+        .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::INFO))
 }
 
-/// Our spans and events, and kube's span for each request (DEBUG). Which traces are kept is the
+/// Our spans and events; kube's own spans of requests say less than ours. Which traces are kept is the
 /// sampler's decision.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
-    let target = metadata.target();
-    let ours = target.starts_with("kube_provisioner") && *metadata.level() <= Level::INFO;
-    let request = target.starts_with("kube_client") && metadata.is_span();
-    ours || request
+    metadata.target().starts_with("kube_provisioner") && *metadata.level() <= Level::INFO
 }
 
 impl TelemetryGuard {

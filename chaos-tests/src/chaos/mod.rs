@@ -8,8 +8,10 @@ pub mod clocks;
 pub mod failover;
 pub mod load;
 mod numbers;
+pub mod picture;
 pub mod stall;
 pub mod terms;
+pub mod tracing_cost;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,8 @@ enum Scenario {
     Churn(churn::Churn),
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
+    TracingCost(tracing_cost::TracingCost),
+    Picture(picture::Picture),
 }
 
 /// Runs the command on a runtime of its own.
@@ -79,7 +83,7 @@ fn list() {
     let scenarios = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_subcommands);
     for scenario in scenarios {
         let about = scenario.get_about().map(ToString::to_string).unwrap_or_default();
-        println!("{:<10} {about}", scenario.get_name());
+        println!("{:<12} {about}", scenario.get_name());
     }
 }
 
@@ -91,6 +95,8 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Churn(options) => churn::run(options).await,
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
+            Scenario::TracingCost(options) => tracing_cost::run(&options).await,
+            Scenario::Picture(options) => picture::run(&options),
         }
     };
     tokio::select! {

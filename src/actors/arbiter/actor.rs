@@ -12,20 +12,20 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::{Arbiter, Effect, Ended, Key, Kind, Rules, Verdict};
+use super::{Arbiter, Effect, Ended, Key, Kind, Lane, Rules, Story, Verdict, Waited, repeats::Repeats};
 use crate::{
     actors::{
         recorder::Record,
-        volume::{Begin, Desk, Outcome, ProvisionTask, Stop, Task, VolumeActor},
+        volume::{Begin, Desk, Job, Outcome, ProvisionTask, RemoveTask, Stop, Task, VolumeActor},
     },
-    clock::{self, Clock},
+    clock::{self, BootTime, Clock},
     cluster::watch,
     lease::LeaderGuard,
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
     provisioner::Asset,
     telemetry::{
         health::Health,
-        metrics::{Metrics, Operation, Verdict as Counted},
+        metrics::{Metrics, Operation, QueueMetrics, Verdict as Counted},
         trace::{self, Traces},
     },
 };
@@ -61,11 +61,24 @@ pub struct ArbiterActor {
     desk: Arc<Desk>,
     setup: Setup,
     beat_name: String,
-    running: HashMap<Key, Addr<VolumeActor>>,
+    running: HashMap<Key, Underway>,
+    repeats: Repeats,
     alarm: Option<SpawnHandle>,
     drained: Vec<oneshot::Sender<()>>,
     /// Reasons that were shown in the gauge, to show them as 0 once nobody waits for them.
     shown: HashSet<&'static str>,
+}
+
+/// An operation under way.
+struct Underway {
+    actor: Addr<VolumeActor>,
+    task: Task,
+    span: Span,
+    epoch: u64,
+    attempt: u32,
+    began: BootTime,
+    /// Its trace tells already that it is under way.
+    told: bool,
 }
 
 impl ArbiterActor {
@@ -80,6 +93,7 @@ impl ArbiterActor {
                 beat_name: format!("arbiter/{}", setup.provisioner),
                 setup,
                 running: HashMap::new(),
+                repeats: Repeats::default(),
                 alarm: None,
                 drained: Vec::new(),
                 shown: HashSet::new(),
@@ -94,17 +108,28 @@ impl ArbiterActor {
                     self.start(task, guard, attempt, waited);
                 }
                 Effect::Stop(key) => {
-                    if let Some(actor) = self.running.get(&key) {
-                        actor.do_send(Stop);
+                    if let Some(underway) = self.running.get(&key) {
+                        underway.actor.do_send(Stop);
                     }
                 }
                 Effect::Tell(note) => self.desk.recorder.do_send(Record(note)),
                 Effect::ReadMark(guard) => self.read_mark(guard, ctx),
                 Effect::Ended(ended) => self.ended(&ended),
+                Effect::Queued(lane) => self.queue(lane).enqueued(),
+                Effect::Unqueued(lane) => self.queue(lane).removed(),
+                Effect::Waited(waited) => self.waited(&waited),
+                Effect::Over(story) => self.end_trace(&story),
             }
         }
         self.set_alarm(ctx);
         self.tell_drained();
+    }
+
+    fn queue(&self, lane: Lane) -> &QueueMetrics {
+        match lane {
+            Lane::Provision => &self.setup.metrics.claims_queue,
+            Lane::Remove | Lane::Tend => &self.setup.metrics.volumes_queue,
+        }
     }
 
     fn start(&mut self, task: Task, guard: LeaderGuard, attempt: u32, waited: Duration) {
@@ -113,18 +138,56 @@ impl ArbiterActor {
             Task::Provision(_) => self.setup.metrics.claims_queue.started(&key, waited),
             Task::Remove(_) | Task::Orphan(_) => self.setup.metrics.volumes_queue.started(&key, waited),
         }
-        let span = self.span(&task, &guard, attempt);
-        let begin = Begin { desk: self.desk.clone(), task, guard, span };
-        self.running.insert(key, VolumeActor::begin(begin));
+        let epoch = guard.epoch().number;
+        let span = self.span(&task, epoch, attempt);
+        tracing::debug!(parent: &span, ?waited, "begun");
+        let begin = Begin { desk: self.desk.clone(), task: task.clone(), guard, span: span.clone() };
+        let (actor, began) = (VolumeActor::begin(begin), self.setup.clock.now());
+        self.running.insert(key, Underway { actor, task, span, epoch, attempt, began, told: false });
     }
 
-    fn span(&self, task: &Task, guard: &LeaderGuard, number: u32) -> Span {
-        let attempt = trace::Attempt { epoch: guard.epoch().number, identity: &self.setup.identity, number };
+    fn span(&self, task: &Task, epoch: u64, number: u32) -> Span {
+        let attempt = trace::Attempt { epoch, identity: &self.setup.identity, number };
+        let traces = &self.setup.traces;
         match task {
-            Task::Provision(task) => self.setup.traces.attempt_span(&traced_claim(task), &attempt),
-            Task::Remove(task) => self.setup.traces.deletion_span(&traced_volume(&task.volume), &attempt),
-            Task::Orphan(task) => tracing::info_span!("remove orphan", volume = &*task.name),
+            Task::Provision(task) => traces.attempt_span(&traced_claim(task), &attempt),
+            Task::Remove(RemoveTask { volume, job: Job::Delete(_) }) => {
+                traces.deletion_span(&traced_volume(volume), &attempt)
+            }
+            Task::Remove(task) => traces.upkeep_span(&task.volume.name, &attempt),
+            Task::Orphan(task) => {
+                tracing::info_span!(parent: None, "remove orphan", volume = &*task.name, epoch)
+            }
         }
+    }
+
+    /// Spans are exported when they end. So that what a leader had begun is seen even if it dies, an attempt
+    /// that lasts is told of once while it is under way.
+    fn tell_underway(&mut self) {
+        let now = self.setup.clock.now();
+        let Self { running, setup, .. } = self;
+        for underway in running.values_mut() {
+            if underway.told || now.saturating_since(underway.began) < BEAT {
+                continue;
+            }
+            underway.told = true;
+            let began = wall(now, underway.began);
+            let attempt =
+                trace::Attempt { epoch: underway.epoch, identity: &setup.identity, number: underway.attempt };
+            match &underway.task {
+                Task::Provision(task) => setup.traces.underway(&traced_claim(task), &attempt, began),
+                Task::Remove(RemoveTask { volume, job: Job::Delete(_) }) => {
+                    setup.traces.deletion_underway(&traced_volume(volume), &attempt, began);
+                }
+                Task::Remove(_) | Task::Orphan(_) => {}
+            }
+        }
+    }
+
+    fn waited(&self, waited: &Waited) {
+        let now = self.setup.clock.now();
+        let (start, end) = (wall(now, waited.start), wall(now, waited.end));
+        self.setup.traces.waited(&waited.uid, &trace::Wait { start, end, reason: waited.reason });
     }
 
     fn read_mark(&self, guard: LeaderGuard, ctx: &mut Context<Self>) {
@@ -138,79 +201,97 @@ impl ArbiterActor {
         });
     }
 
-    fn ended(&self, ended: &Ended) {
+    fn ended(&mut self, ended: &Ended) {
+        let span = self.running.remove(ended.task.name()).map_or_else(Span::none, |underway| underway.span);
+        // The span says which claim, volume, epoch and trace a line is about. It ends before its root.
+        span.in_scope(|| self.log(ended));
+        drop(span);
         match &ended.task {
             Task::Provision(task) => self.provision_ended(task, ended),
-            Task::Remove(task) => self.remove_ended(&task.volume, ended),
+            Task::Remove(task) => self.remove_ended(task, ended),
             Task::Orphan(task) => self.orphan_ended(&task.name, ended),
+        }
+    }
+
+    fn log(&mut self, ended: &Ended) {
+        let (key, what) = (ended.task.name(), Words::of(&ended.task));
+        match &ended.verdict {
+            Verdict::Succeeded => {
+                self.repeats.healed(key);
+                if what.is_outcome {
+                    tracing::info!(took = ?ended.took, "{}", what.done);
+                } else {
+                    tracing::debug!(took = ?ended.took, "{}", what.done);
+                }
+            }
+            Verdict::Failed(message, again) => {
+                let repeats = self.repeats.failed(key, message, self.setup.clock.now());
+                if let Some(repeats) = repeats.or_else(|| again.is_none().then_some(0)) {
+                    tracing::warn!(error = message, ?again, repeats, "{} failed", what.doing);
+                }
+            }
+            Verdict::Moot(why) if matches!(ended.task, Task::Orphan(_)) => {
+                tracing::info!(why, "an orphan was left alone");
+            }
+            Verdict::Moot(why) => tracing::debug!(why, "{} ended without effect", what.doing),
         }
     }
 
     fn orphan_ended(&self, asset: &str, ended: &Ended) {
         self.setup.metrics.volumes_queue.finished(asset);
-        match &ended.verdict {
-            Verdict::Succeeded => {
-                self.setup.metrics.backend.orphan_removed(&self.setup.provisioner);
-                tracing::info!(asset, took = ?ended.took, "removed an orphan");
-            }
-            Verdict::Failed(message, _) => tracing::warn!(asset, error = message, "an orphan was not removed"),
-            Verdict::Moot(why) => tracing::info!(asset, why, "an orphan was left alone"),
+        if ended.verdict == Verdict::Succeeded {
+            self.setup.metrics.backend.orphan_removed(&self.setup.provisioner);
         }
     }
 
     fn provision_ended(&self, task: &ProvisionTask, ended: &Ended) {
-        let (metrics, claim) = (&self.setup.metrics, task.claim.path());
+        let metrics = &self.setup.metrics;
         metrics.claims_queue.finished(&task.name);
         let trace = self.setup.traces.exported(&task.claim.uid);
         let (source, verdict) = (source_of(&task.claim), counted(&ended.verdict));
         metrics.volumes.provision_finished(&task.class.name, source, verdict, ended.took, trace);
-        let volume = &*task.name;
         match &ended.verdict {
             Verdict::Succeeded => {
-                let created = SystemTime::UNIX_EPOCH + seconds(task.claim.created);
-                let waited = SystemTime::now().duration_since(created).unwrap_or_default();
+                let waited = SystemTime::now().duration_since(created(task)).unwrap_or_default();
                 metrics.volumes.volume_saved(&task.class.name, waited, trace);
-                self.end_trace(task, created);
-                tracing::info!(claim, volume, took = ?ended.took, "provisioned");
             }
-            Verdict::Failed(message, again) => {
-                metrics.claims_queue.retried();
-                if again.is_none() {
-                    metrics.volumes.gave_up(Operation::Provision);
-                }
-                tracing::warn!(claim, volume, error = message, ?again, "provisioning failed");
-            }
-            Verdict::Moot(why) => tracing::debug!(claim, volume, why, "provisioning ended without effect"),
+            Verdict::Failed(_, Some(_)) => metrics.claims_queue.retried(),
+            Verdict::Failed(_, None) => metrics.volumes.gave_up(Operation::Provision),
+            Verdict::Moot(_) => {}
         }
     }
 
-    fn end_trace(&self, task: &ProvisionTask, began: SystemTime) {
-        let life = trace::Life { began, ended: SystemTime::now(), outcome: trace::Outcome::Done, waits: &[] };
-        self.setup.traces.emit_root(&traced_claim(task), &life);
+    fn end_trace(&self, story: &Story) {
+        let now = self.setup.clock.now();
+        let saved = wall(now, story.saved);
+        let ended = story.bound.map_or(saved, |bound| wall(now, bound));
+        let binding = trace::Wait { start: saved, end: ended, reason: "Binding" };
+        let waits = if story.bound.is_some() { &[binding][..] } else { &[] };
+        let life = trace::Life { began: created(&story.task), ended, outcome: trace::Outcome::Done, waits };
+        self.setup.traces.emit_root(&traced_claim(&story.task), &life);
     }
 
-    fn remove_ended(&self, removed: &Volume, ended: &Ended) {
-        let (metrics, volume) = (&self.setup.metrics, &*removed.name);
-        metrics.volumes_queue.finished(volume);
+    fn remove_ended(&self, task: &RemoveTask, ended: &Ended) {
+        let (metrics, removed) = (&self.setup.metrics, &*task.volume);
+        metrics.volumes_queue.finished(&removed.name);
+        if matches!(ended.verdict, Verdict::Failed(_, Some(_))) {
+            metrics.volumes_queue.retried();
+        }
+        if !matches!(task.job, Job::Delete(_)) {
+            return;
+        }
         let class = removed.class.as_deref().unwrap_or_default();
         let trace = self.setup.traces.exported(&removed.uid);
         metrics.volumes.delete_finished(class, counted(&ended.verdict), ended.took, trace);
         match &ended.verdict {
             Verdict::Succeeded => {
-                let now = SystemTime::now();
-                let began = now.checked_sub(ended.took).unwrap_or(now);
-                let life = trace::Life { began, ended: now, outcome: trace::Outcome::Done, waits: &[] };
+                let began = wall(self.setup.clock.now(), ended.wanted);
+                let (ended, outcome) = (SystemTime::now(), trace::Outcome::Done);
+                let life = trace::Life { began, ended, outcome, waits: &[] };
                 self.setup.traces.emit_deletion_root(&traced_volume(removed), &life);
-                tracing::info!(volume, took = ?ended.took, "removed");
             }
-            Verdict::Failed(message, again) => {
-                metrics.volumes_queue.retried();
-                if again.is_none() {
-                    metrics.volumes.gave_up(Operation::Delete);
-                }
-                tracing::warn!(volume, error = message, ?again, "removing failed");
-            }
-            Verdict::Moot(why) => tracing::debug!(volume, why, "removing ended without effect"),
+            Verdict::Failed(_, None) => metrics.volumes.gave_up(Operation::Delete),
+            Verdict::Failed(_, Some(_)) | Verdict::Moot(_) => {}
         }
     }
 
@@ -249,6 +330,41 @@ impl ArbiterActor {
             metrics.volumes.pending(name, reason, counts.get(reason).copied().unwrap_or_default());
         }
     }
+}
+
+/// How a kind of operation is called in the log.
+struct Words {
+    done: &'static str,
+    doing: &'static str,
+    /// Its success is worth a line for everybody.
+    is_outcome: bool,
+}
+
+impl Words {
+    const fn of(task: &Task) -> Self {
+        let (done, doing, is_outcome) = match task {
+            Task::Provision(_) => ("provisioned", "provisioning", true),
+            Task::Orphan(_) => ("removed an orphan", "removing an orphan", true),
+            Task::Remove(RemoveTask { job, .. }) => match job {
+                Job::Delete(_) => ("removed", "removing", true),
+                Job::Keep => ("kept the asset", "keeping the asset", true),
+                Job::Spare => ("spared the asset", "sparing the asset", true),
+                Job::Strip => ("took the finalizer off", "taking the finalizer off", false),
+                Job::Adopt => ("put the finalizer on", "putting the finalizer on", false),
+            },
+        };
+        Self { done, doing, is_outcome }
+    }
+}
+
+/// An instant on our clock as the wall clock tells it.
+fn wall(now: BootTime, at: BootTime) -> SystemTime {
+    let wall = SystemTime::now();
+    wall.checked_sub(now.saturating_since(at)).unwrap_or(wall)
+}
+
+fn created(task: &ProvisionTask) -> SystemTime {
+    SystemTime::UNIX_EPOCH + seconds(task.claim.created)
 }
 
 /// What one cached object takes, measured; the metric of bytes is made from it.
@@ -306,6 +422,7 @@ impl Actor for ArbiterActor {
         ctx.run_interval(BEAT, |actor, _| {
             actor.setup.health.beat(&actor.beat_name);
             actor.show();
+            actor.tell_underway();
         });
         ctx.run_interval(self.setup.resync_period, |actor, ctx| {
             actor.arbiter.resync(actor.setup.clock.now());
@@ -373,16 +490,36 @@ impl Handler<RemoveOrphans> for ArbiterActor {
     }
 }
 
-/// A leadership begins (with its guard) or ends.
+/// A leadership begins or ends.
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
-pub struct LeadershipChanged(pub Option<LeaderGuard>);
+pub enum LeadershipChanged {
+    /// It begins under this guard, after nobody has led for so long.
+    Began(LeaderGuard, Duration),
+    /// It has ended.
+    Ended,
+}
+
+impl LeadershipChanged {
+    /// The permission to act, if there is one now.
+    #[must_use]
+    pub fn guard(self) -> Option<LeaderGuard> {
+        match self {
+            Self::Began(guard, _) => Some(guard),
+            Self::Ended => None,
+        }
+    }
+}
 
 impl Handler<LeadershipChanged> for ArbiterActor {
     type Result = ();
 
-    fn handle(&mut self, LeadershipChanged(guard): LeadershipChanged, ctx: &mut Self::Context) {
-        self.arbiter.leadership(guard, self.setup.clock.now());
+    fn handle(&mut self, change: LeadershipChanged, ctx: &mut Self::Context) {
+        let now = self.setup.clock.now();
+        match change {
+            LeadershipChanged::Began(guard, gap) => self.arbiter.lead_after(gap, guard, now),
+            LeadershipChanged::Ended => self.arbiter.leadership(None, now),
+        }
         self.carry_out(ctx);
     }
 }
@@ -419,7 +556,6 @@ impl Handler<Finished> for ArbiterActor {
     type Result = ();
 
     fn handle(&mut self, Finished { key, outcome }: Finished, ctx: &mut Self::Context) {
-        self.running.remove(&key);
         self.arbiter.finished(&key, outcome, clock::jitter(), self.setup.clock.now());
         self.carry_out(ctx);
     }

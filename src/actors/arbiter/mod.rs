@@ -6,6 +6,8 @@
 mod actor;
 mod entry;
 mod queue;
+mod repeats;
+mod story;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -22,11 +24,13 @@ pub use self::{
         ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, RemoveOrphans, Setup, UnknownAmong,
     },
     queue::Lane,
+    story::{Story, Waited},
     world::{Key, Kind, World},
 };
 use self::{
     entry::{Entry, Running, State},
     queue::{Line, Ticket},
+    story::Stories,
     world::Touch,
 };
 use crate::{
@@ -93,6 +97,14 @@ pub enum Effect {
     ReadMark(LeaderGuard),
     /// An operation has ended so; for metrics and the log.
     Ended(Ended),
+    /// A key entered the queue of this lane; for metrics.
+    Queued(Lane),
+    /// A key left the queue of this lane without being started; for metrics.
+    Unqueued(Lane),
+    /// A wait is over; for its trace. Only told by the leader.
+    Waited(Waited),
+    /// A claim has its volume and all is done; for its trace.
+    Over(Box<Story>),
 }
 
 /// How an operation ended, for metrics and the log.
@@ -102,6 +114,8 @@ pub struct Ended {
     pub task: Task,
     /// How long it took.
     pub took: Duration,
+    /// Since when its key was to be worked on, earlier attempts included.
+    pub wanted: BootTime,
     /// What came of it.
     pub verdict: Verdict,
 }
@@ -134,6 +148,7 @@ pub struct Arbiter {
     /// The version of claims below which the cache is not trusted; `None` until it was read.
     mark: Option<Version>,
     draining: bool,
+    stories: Stories,
     effects: Vec<Effect>,
 }
 
@@ -154,6 +169,7 @@ impl Arbiter {
             leadership: None,
             mark: None,
             draining: false,
+            stories: Stories::default(),
             effects: Vec::new(),
         }
     }
@@ -236,10 +252,14 @@ impl Arbiter {
             match news {
                 watch::News::Seen(claim) => {
                     let touched = self.world.see_claim(claim.clone());
+                    if claim.bound {
+                        self.end_story(&touched.0, Some(now));
+                    }
                     self.touch(touched, now);
                 }
                 watch::News::Gone(claim) => {
                     let touched = self.world.lose_claim(&claim.uid);
+                    self.end_story(&touched.0, None);
                     self.touch(touched, now);
                 }
                 other => self.list_progress(Kind::Claims, other, now),
@@ -326,9 +346,21 @@ impl Arbiter {
         }
     }
 
+    /// A leadership begins after nobody has led for `gap`.
+    pub fn lead_after(&mut self, gap: Duration, guard: LeaderGuard, now: BootTime) {
+        let waited = self.stories.lead_after(gap, now);
+        self.effects.extend(waited.into_iter().map(Effect::Waited));
+        // While another led, nothing waited for this replica.
+        for entry in self.entries.values_mut() {
+            entry.wait_from(now);
+        }
+        self.leadership(Some(guard), now);
+    }
+
     /// A leadership begins or ends.
     pub fn leadership(&mut self, guard: Option<LeaderGuard>, now: BootTime) {
         self.stop_all();
+        self.end_stories();
         self.mark = None;
         self.leadership.clone_from(&guard);
         let Some(guard) = guard else { return };
@@ -351,6 +383,17 @@ impl Arbiter {
     /// No more operation is started; those under way may end.
     pub fn drain(&mut self) {
         self.draining = true;
+        self.end_stories();
+    }
+
+    fn end_stories(&mut self) {
+        let stories = self.stories.end_all();
+        self.effects.extend(stories.into_iter().map(|story| Effect::Over(story.into())));
+    }
+
+    fn end_story(&mut self, key: &Key, bound: Option<BootTime>) {
+        let story = self.stories.end(key, bound);
+        self.effects.extend(story.map(|story| Effect::Over(story.into())));
     }
 
     /// Cancels every operation under way.
@@ -429,7 +472,7 @@ impl Arbiter {
     fn enqueue_if_wanted(&mut self, key: &Key, now: BootTime) {
         match self.wish(key) {
             Some(wish) => self.enqueue(key, wish, now),
-            None => self.rest(key),
+            None => self.rest(key, now),
         }
     }
 
@@ -482,7 +525,13 @@ impl Arbiter {
         if entry.is_queued_in(wish.lane()) {
             return;
         }
+        entry.wanted.get_or_insert(now);
+        self.leave_queue(key);
+        let uid = self.uid_of(key, wish);
+        self.wait(key, &uid, story::QUEUED, now);
+        self.effects.push(Effect::Queued(wish.lane()));
         self.tickets += 1;
+        let entry = self.entries.entry(key.clone()).or_default();
         entry.state = State::Queued { ticket: self.tickets, lane: wish.lane(), since: now };
         let ticket = self.tickets;
         self.line_mut(wish.lane()).push(&class, ticket, key.clone());
@@ -501,21 +550,64 @@ impl Arbiter {
         class.unwrap_or_else(|| "".into())
     }
 
+    /// Whose trace the work on a key belongs to: the claim's, or that of the volume's removal.
+    fn uid_of(&self, key: &Key, wish: Wish) -> Box<str> {
+        let uid = match wish {
+            Wish::Remove(_) => self.world.volume(key).map(|volume| &volume.uid),
+            Wish::Provision => self.world.claim(key).map(|claim| &claim.uid),
+            Wish::FindOut => {
+                let unknown = self.entries.get(key).and_then(|entry| entry.unknown.as_ref());
+                unknown.map(|task| &task.claim.uid)
+            }
+            Wish::Orphan => None,
+        };
+        uid.cloned().unwrap_or_default()
+    }
+
+    /// The key waits for `reason` from now on.
+    fn wait(&mut self, key: &Key, uid: &str, reason: &'static str, now: BootTime) {
+        let waited = self.stories.wait(key, uid, reason, now);
+        self.tell_waited(waited);
+    }
+
+    fn tell_waited(&mut self, waited: Option<Waited>) {
+        if self.leadership.is_some() {
+            self.effects.extend(waited.map(Effect::Waited));
+        }
+    }
+
+    fn leave_queue(&mut self, key: &Key) {
+        if let Some(State::Queued { lane, .. }) = self.entries.get(key).map(|entry| &entry.state) {
+            self.effects.push(Effect::Unqueued(*lane));
+        }
+    }
+
     /// Nothing is to be done now: forgets the key, or remembers what was told about it.
-    fn rest(&mut self, key: &Key) {
-        let reason = match self.world.decide_claim(key) {
-            Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)) if reason.is_told() => {
-                reason
-            }
-            _ => {
-                self.entries.remove(key);
-                return;
-            }
+    fn rest(&mut self, key: &Key, now: BootTime) {
+        self.leave_queue(key);
+        let Some(reason) = self.rest_for(key, now).filter(PendingReason::is_told) else {
+            self.entries.remove(key);
+            return;
         };
         let entry = self.entries.entry(key.clone()).or_default();
         entry.state = State::Idle;
         if self.may_act() {
             self.tell_pending(key, reason);
+        }
+    }
+
+    /// Why the claim of this key waits, if it does.
+    fn rest_for(&mut self, key: &Key, now: BootTime) -> Option<PendingReason> {
+        let uid = self.world.claim(key).map(|claim| claim.uid.clone()).unwrap_or_default();
+        match self.world.decide_claim(key) {
+            Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)) => {
+                self.wait(key, &uid, reason.category(), now);
+                Some(reason)
+            }
+            _ => {
+                self.stories.forget(key);
+                None
+            }
         }
     }
 
@@ -572,6 +664,8 @@ impl Arbiter {
             self.effects.push(Effect::Tell(Note::new(&*provision.claim, Reason::Provisioning, message)));
         }
         entry.run(task.clone(), lane, class, now);
+        let waited_for = self.stories.go_on(key, now);
+        self.tell_waited(waited_for);
         self.effects.push(Effect::Start { task, guard: guard.clone(), attempt, waited });
     }
 
@@ -604,7 +698,9 @@ impl Arbiter {
 
     /// An operation has ended.
     pub fn finished(&mut self, key: &Key, outcome: Outcome, jitter: f64, now: BootTime) {
-        let Some(running) = self.entries.get_mut(key).and_then(Entry::end) else { return };
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let wanted = entry.wanted;
+        let Some(running) = entry.end() else { return };
         if let (Task::Orphan(_), Some(entry)) = (&running.task, self.entries.get_mut(key)) {
             // Whatever came of it, the next audit looks again.
             entry.orphan = None;
@@ -612,7 +708,8 @@ impl Arbiter {
         self.line_mut(running.lane).ended(&running.class);
         let verdict = self.file(key, &running, outcome, jitter, now);
         let took = now.saturating_since(running.started);
-        self.effects.push(Effect::Ended(Ended { task: running.task, took, verdict }));
+        let wanted = wanted.unwrap_or(running.started);
+        self.effects.push(Effect::Ended(Ended { task: running.task, took, wanted, verdict }));
         self.consider(key, now);
         self.dispatch(now);
     }
@@ -627,7 +724,7 @@ impl Arbiter {
         now: BootTime,
     ) -> Verdict {
         match outcome {
-            Outcome::Saved(volume) => self.saved(key, running, *volume),
+            Outcome::Saved(volume) => self.saved(key, running, *volume, now),
             Outcome::Removed => {
                 if let Task::Remove(task) = &running.task {
                     self.world.mark_removed(key, &task.volume.uid);
@@ -648,12 +745,12 @@ impl Arbiter {
             Outcome::Superseded(why) => {
                 // What the watch has shown meanwhile is decided on at once.
                 if !running.changed {
-                    self.back_off(key, CATCH_UP, now);
+                    self.back_off(key, running, CATCH_UP, now);
                 }
                 Verdict::Moot(why)
             }
             Outcome::Ignored(why) => {
-                self.entries.entry(key.clone()).or_default().park();
+                self.park(key, running, story::IGNORED, now);
                 Verdict::Moot(format!("ignored by the backend: {why}"))
             }
             Outcome::Failed(failure) => self.failed(key, running, failure, jitter, now),
@@ -668,15 +765,27 @@ impl Arbiter {
         }
     }
 
-    fn saved(&mut self, key: &Key, running: &Running, volume: Volume) -> Verdict {
+    fn saved(&mut self, key: &Key, running: &Running, volume: Volume, now: BootTime) -> Verdict {
         if let Task::Provision(task) = &running.task {
             self.world.mark_known(&task.claim.uid);
             let message = format!("provisioned volume {key}");
             let note = Note::new(&*task.claim, Reason::ProvisioningSucceeded, message);
             self.effects.push(Effect::Tell(note));
+            self.begin_last_wait(key, task, now);
         }
         self.own_write(running, Some(volume.into()));
         self.forget(key)
+    }
+
+    /// A saved claim waits only to be bound, unless that is not to be seen any more.
+    fn begin_last_wait(&mut self, key: &Key, task: &ProvisionTask, now: BootTime) {
+        let story = self.stories.saved(key, task, now);
+        self.effects.extend(story.map(|story| Effect::Over(story.into())));
+        match self.world.claim(key) {
+            Some(claim) if claim.bound => self.end_story(key, Some(now)),
+            Some(_) if self.leadership.is_some() && !self.draining => {}
+            _ => self.end_story(key, None),
+        }
     }
 
     /// The `World` sees what we wrote at once, unless the watch has already shown that it is gone again.
@@ -691,7 +800,13 @@ impl Arbiter {
         Verdict::Succeeded
     }
 
-    fn back_off(&mut self, key: &Key, wait: Duration, now: BootTime) {
+    fn park(&mut self, key: &Key, running: &Running, reason: &'static str, now: BootTime) {
+        self.entries.entry(key.clone()).or_default().park();
+        self.wait(key, running.task.uid(), reason, now);
+    }
+
+    fn back_off(&mut self, key: &Key, running: &Running, wait: Duration, now: BootTime) {
+        self.wait(key, running.task.uid(), story::BACKING_OFF, now);
         let until = now + wait;
         self.entries.entry(key.clone()).or_default().state = State::BackingOff { until };
         self.alarms.push(Reverse((until, key.clone())));
@@ -718,14 +833,14 @@ impl Arbiter {
             return Verdict::Failed(failure.message, Some(Duration::ZERO));
         }
         if threshold > 0 && entry.failures >= threshold && !failure.unknown {
-            entry.park();
+            self.park(key, running, story::GIVEN_UP, now);
             return Verdict::Failed(failure.message, None);
         }
         let mut wait = backoff.wait(entry.failures, jitter);
         if failure.slow {
             wait = wait.max(SLOW.min(backoff.max));
         }
-        self.back_off(key, wait, now);
+        self.back_off(key, running, wait, now);
         Verdict::Failed(failure.message, Some(wait))
     }
 

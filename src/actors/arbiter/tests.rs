@@ -1,5 +1,7 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod telling;
+
 use super::*;
 use crate::{
     actors::volume::Failure,
@@ -146,7 +148,7 @@ fn line(effect: &Effect) -> Option<String> {
         Effect::Start { task: Task::Orphan(task), .. } => Some(format!("remove orphan {}", task.name)),
         Effect::Stop(key) => Some(format!("stop {key}")),
         Effect::Tell(note) => Some(format!("tell {} {}", note.about.name, note.reason.as_str())),
-        Effect::ReadMark(_) | Effect::Ended(_) => None,
+        _ => None,
     }
 }
 

@@ -140,11 +140,11 @@ impl Actor for AuditorActor {
 impl Handler<LeadershipChanged> for AuditorActor {
     type Result = ();
 
-    fn handle(&mut self, LeadershipChanged(guard): LeadershipChanged, ctx: &mut Self::Context) {
+    fn handle(&mut self, changed: LeadershipChanged, ctx: &mut Self::Context) {
         let Setup { grace, capabilities, ref clock, .. } = self.setup;
         let policy = if self.restored { OrphanPolicy::Report } else { self.setup.policy };
         self.leadership =
-            guard.map(|guard| (guard, Audit::new(policy, grace, capabilities, clock.now())));
+            changed.guard().map(|guard| (guard, Audit::new(policy, grace, capabilities, clock.now())));
         if self.leadership.is_some() && capabilities.list {
             self.survey_in(Duration::ZERO, ctx);
         }
