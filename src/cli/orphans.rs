@@ -69,17 +69,15 @@ async fn find(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-async fn survey(
-    served: &ProvisionerSettings,
-    calls: &Calls,
-    cluster: &str,
-) -> Result<Vec<Finding>, Failure> {
+async fn survey(served: &ProvisionerSettings, calls: &Calls, cluster: &str) -> Result<Vec<Finding>, Failure> {
     let options = &served.controller;
     let backend = served.backend.build()?;
     let capabilities = backend.capabilities().await;
     if !capabilities.list {
         let name = &options.provisioner_name;
-        return Err(Failure::Runtime(format!("the backend of {name} can't list its assets (operation \"list\")")));
+        return Err(Failure::Runtime(format!(
+            "the backend of {name} can't list its assets (operation \"list\")"
+        )));
     }
     let subject = Subject {
         provisioner: backend,
@@ -99,7 +97,8 @@ fn findings(options: &ControllerOptions, backend: Capabilities, survey: Survey) 
         state,
         why,
     };
-    let orphans = survey.unclaimed.iter().map(|asset| finding(asset, "orphan", fate(options, backend, asset)));
+    let orphans =
+        survey.unclaimed.iter().map(|asset| finding(asset, "orphan", fate(options, backend, asset)));
     let spared = survey.spared.iter().map(|(asset, why)| finding(asset, "spared", why.to_string()));
     orphans.chain(spared).collect()
 }

@@ -247,11 +247,7 @@ fn start_arbiter(
         provisioner: served.backend.clone(),
         capabilities,
         served: works_for,
-        installation: names::installation(
-                cluster,
-                &options.provisioner_name,
-                options.instance.as_deref(),
-            ),
+        installation: names::installation(cluster, &options.provisioner_name, options.instance.as_deref()),
         provision_timeout: options.provision_timeout,
         deletion_timeout: options.deletion_timeout,
         calls: calls.clone(),

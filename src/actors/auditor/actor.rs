@@ -78,7 +78,8 @@ impl AuditorActor {
         let (subject, arbiter, me) = (self.setup.subject.clone(), self.setup.arbiter.clone(), ctx.address());
         let guard = guard.clone();
         tokio::spawn(async move {
-            let ask = |suspects| async move { arbiter.send(UnknownAmong(suspects)).await.unwrap_or_default() };
+            let ask =
+                |suspects| async move { arbiter.send(UnknownAmong(suspects)).await.unwrap_or_default() };
             let survey = subject.survey(guard.epoch().number, ask).await;
             me.do_send(Surveyed { guard, survey });
         });

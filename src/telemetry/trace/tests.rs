@@ -44,14 +44,13 @@ struct Replica {
 impl Replica {
     fn new(collector: &Collected, ratio: f64, log_filter: &str) -> Self {
         let clock = ManualClock::default();
-        let settings =
-            OtlpSettings {
-                endpoint: String::new(),
-                ratio,
-                queue_size: 1000,
-                delay: Duration::from_secs(1),
-                resource_defaults: Vec::new(),
-            };
+        let settings = OtlpSettings {
+            endpoint: String::new(),
+            ratio,
+            queue_size: 1000,
+            delay: Duration::from_secs(1),
+            resource_defaults: Vec::new(),
+        };
         let export = Export::to(collector.clone(), &settings, &Metrics::new(&clock.shared()));
         let (layer, _) = logs::layer(LogFormat::Human, log_filter, std::io::sink).unwrap();
         let (dispatch, traces) = assemble(layer, Some(&export));
