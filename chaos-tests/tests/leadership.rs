@@ -113,7 +113,9 @@ async fn whatever_is_done_to_the_lease_of_a_live_leader_nobody_leads_too_early_a
         writes(json!({ "holderIdentity": "somebody" })),
         writes(json!({ "holderIdentity": "somebody", "leaseDurationSeconds": null })),
         writes(json!({ "holderIdentity": "somebody", "leaseDurationSeconds": 1 })),
-        writes(json!({ "holderIdentity": null, "leaseDurationSeconds": null, "renewTime": null, "acquireTime": null, "leaseTransitions": null })),
+        writes(
+            json!({ "holderIdentity": null, "leaseDurationSeconds": null, "renewTime": null, "acquireTime": null, "leaseTransitions": null }),
+        ),
     ] {
         let so_far = terms::of(&both).unwrap().len();
         let before = Timestamp::now();

@@ -220,7 +220,8 @@ impl<'a> Cast<'a> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
         let lease = self.lease();
         let account = format!("name: {name}\n");
-        let replacements = [("directory.kube-provisioner.dev", &*lease), ("name: kube-provisioner\n", &*account)];
+        let replacements =
+            [("directory.kube-provisioner.dev", &*lease), ("name: kube-provisioner\n", &*account)];
         self.scope.install_permissions(&deploy, &replacements).await?;
         self.scope.service_account_kubeconfig(name, None).await
     }

@@ -140,7 +140,8 @@ impl Load {
             for number in 0_u64.. {
                 ticks.tick().await;
                 let claim = crate::cluster::claim(&format!("load-{number}"), &class);
-                let created = timeout(Duration::from_secs(5), claims.create(&Default::default(), &claim)).await;
+                let created =
+                    timeout(Duration::from_secs(5), claims.create(&Default::default(), &claim)).await;
                 if !matches!(created, Ok(Ok(_))) {
                     tracing::debug!(number, ?created, "a claim of the load was not created");
                 }
