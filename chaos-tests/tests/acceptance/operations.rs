@@ -30,7 +30,7 @@ async fn a_wrong_configuration_ends_with_2_and_names_key_source_and_what_is_allo
     let base = ["--provisioner-name", "a.dev/b", "--backend", "directory", "--directory-path", "/tmp"];
     let with = |more: &[&'static str]| [&base[..], more].concat();
     let config = ["--config", file.to_str().unwrap()];
-    let cases: Vec<Case> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("", with(&["--retry-initial", "soon"]), vec![], vec!["--retry-initial", "soon", "15s"]),
         ("", with(&["--provision-workers", "0"]), vec![], vec!["--provision-workers", "from 1"]),
         (
