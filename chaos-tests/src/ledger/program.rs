@@ -96,8 +96,16 @@ fn wait_at(root: &Path, door: Option<&str>) {
     let Some(door) = door else { return };
     let door = root.join(DOORS).join(door);
     while !door.exists() {
-        thread::sleep(LOOK_EVERY);
+        look_later(root);
     }
+}
+
+/// A call whose replica was killed goes on, and must not outlive the test: it ends with the ledger's files.
+fn look_later(root: &Path) {
+    if !root.exists() {
+        std::process::exit(1);
+    }
+    thread::sleep(LOOK_EVERY);
 }
 
 /// Makes or removes the asset; whether there was anything to do.
@@ -132,7 +140,7 @@ fn say(root: &Path, call: &Call, words: Words, out: &mut impl Write) -> Result<(
         }
         Words::Exit(code) => std::process::exit(code),
         Words::Hang => loop {
-            thread::park();
+            look_later(root);
         },
     }
     Ok(())

@@ -18,6 +18,9 @@ fn run(program: &std::path::Path, arguments: &[&str], variables: &[(&str, &str)]
     Command::new(program).arg("run").args(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
+/// The file's text, arguments, variables, and the words that must be said.
+type Case<'a> = (&'a str, Vec<&'a str>, Vec<(&'a str, &'a str)>, Vec<&'a str>);
+
 /// Issue 3, bad input: key, source and what is allowed.
 #[tokio::test]
 async fn a_wrong_configuration_ends_with_2_and_names_key_source_and_what_is_allowed() {
@@ -27,7 +30,7 @@ async fn a_wrong_configuration_ends_with_2_and_names_key_source_and_what_is_allo
     let base = ["--provisioner-name", "a.dev/b", "--backend", "directory", "--directory-path", "/tmp"];
     let with = |more: &[&'static str]| [&base[..], more].concat();
     let config = ["--config", file.to_str().unwrap()];
-    let cases: Vec<(&str, Vec<&str>, Vec<(&str, &str)>, Vec<&str>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("", with(&["--retry-initial", "soon"]), vec![], vec!["--retry-initial", "soon", "15s"]),
         ("", with(&["--provision-workers", "0"]), vec![], vec!["--provision-workers", "from 1"]),
         (
