@@ -4,10 +4,15 @@ mod telling;
 
 use super::*;
 use crate::{
-    actors::volume::Failure,
+    actors::volume::{Failure, Outcome},
     clock::SystemClock,
+    cluster::watch,
     lease::Epoch,
-    lifecycle::objects::{ClaimRef, Phase},
+    lifecycle::{
+        objects::{Claim, ClaimRef, Class, Node, Phase, Volume},
+        tell::Reason,
+    },
+    provisioner::Asset,
 };
 
 const OURS: &str = "ours.dev";
