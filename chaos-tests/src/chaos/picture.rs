@@ -21,7 +21,7 @@ const WIDTH: usize = 1280;
 const ROW: usize = 26;
 const HEAD: usize = 72;
 
-/// Draw traces that were saved from Jaeger's /api/traces/<id>, one below the other.
+/// Draw traces that were saved from Jaeger's `/api/traces/ID`, one below the other.
 #[derive(Clone, Debug, Args)]
 pub struct Picture {
     /// Files with Jaeger's answers, each a JSON document
