@@ -6,6 +6,7 @@ pub mod cast;
 pub mod churn;
 pub mod clocks;
 pub mod failover;
+pub mod history;
 pub mod load;
 mod numbers;
 pub mod picture;

@@ -221,7 +221,7 @@ impl Work {
 
     async fn provision(&self) -> Answer {
         let Task::Provision(task) = &self.task else { return Answer::NotLeading };
-        if !self.guard.is_valid() {
+        if self.guard.begin(format_args!("provision {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let limit = self.desk.provision_timeout;
@@ -257,7 +257,7 @@ impl Work {
     }
 
     async fn delete(&self, volume: Arc<PersistentVolume>) -> Answer {
-        if !self.guard.is_valid() {
+        if self.guard.begin(format_args!("delete {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let provisioner = self.desk.provisioner.clone();
@@ -275,7 +275,7 @@ impl Work {
     }
 
     async fn keep(&self, volume: Arc<PersistentVolume>) -> Answer {
-        if !self.guard.is_valid() {
+        if self.guard.begin(format_args!("keep {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let provisioner = self.desk.provisioner.clone();
