@@ -344,7 +344,8 @@ fn span(what: &str, request: &Sent) -> Span {
     // All calls are told as a deed and, as the last word, its object: the name of a span names no object.
     let deed = what.rsplit_once(' ').map_or(what, |(deed, _)| deed);
     trace::below_current(|| {
-        tracing::info_span!(
+        // At debug: the log does without it, so its fields are not formatted for the log either.
+        tracing::debug_span!(
             "API request",
             otel.name = deed,
             otel.kind = "client",

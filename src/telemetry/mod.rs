@@ -130,13 +130,15 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::INFO))
+        .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::DEBUG))
 }
 
-/// Our spans and events; kube's own spans of requests say less than ours. Which traces are kept is the
+/// Our spans. Events are the log's: what failed is in a span's status already. Which traces are kept is the
 /// sampler's decision.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
-    metadata.target().starts_with("kube_provisioner") && *metadata.level() <= Level::INFO
+    metadata.is_span()
+        && metadata.target().starts_with("kube_provisioner")
+        && *metadata.level() <= Level::DEBUG
 }
 
 impl TelemetryGuard {

@@ -226,7 +226,7 @@ impl Work {
         }
         let limit = self.desk.provision_timeout;
         let span =
-            trace::below_current(|| tracing::info_span!("backend call", otel.name = "backend provision"));
+            trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend provision"));
         let Some(options) = self.volume_options(task, self.call(limit, &span)) else {
             let cause = "internal error: the claim was not kept whole".into();
             return Answer::Provisioned(Err(ProvisionError::NoChange(cause)));
@@ -265,7 +265,8 @@ impl Work {
             return Answer::Deleted(Err(IgnoredError::new("filtered by should_delete").into()));
         }
         let limit = self.desk.deletion_timeout;
-        let span = trace::below_current(|| tracing::info_span!("backend call", otel.name = "backend delete"));
+        let span =
+            trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend delete"));
         let call = self.call(limit, &span);
         let deletion = async move { provisioner.delete_with(&volume, &call).await };
         Answer::Deleted(match self.timed("delete", limit, span, deletion, call::deleted).await {
@@ -280,7 +281,7 @@ impl Work {
         }
         let provisioner = self.desk.provisioner.clone();
         let limit = self.desk.deletion_timeout;
-        let span = trace::below_current(|| tracing::info_span!("backend call", otel.name = "backend keep"));
+        let span = trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend keep"));
         let call = self.call(limit, &span);
         let keeping = async move { provisioner.keep(&volume, &call).await.map_err(|e| e.to_string()) };
         Answer::Kept(self.timed("keep", limit, span, keeping, call::kept).await.and_then(|kept| kept))
