@@ -5,6 +5,7 @@ pub mod audit;
 pub mod cast;
 pub mod churn;
 pub mod clocks;
+pub mod crash;
 pub mod failover;
 pub mod load;
 mod numbers;
@@ -41,6 +42,7 @@ enum Scenario {
     Churn(churn::Churn),
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
+    CrashPoints(crash::CrashPoints),
 }
 
 /// Runs the command on a runtime of its own.
@@ -79,7 +81,7 @@ fn list() {
     let scenarios = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_subcommands);
     for scenario in scenarios {
         let about = scenario.get_about().map(ToString::to_string).unwrap_or_default();
-        println!("{:<10} {about}", scenario.get_name());
+        println!("{:<12} {about}", scenario.get_name());
     }
 }
 
@@ -91,6 +93,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Churn(options) => churn::run(options).await,
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
+            Scenario::CrashPoints(options) => crash::command(options).await,
         }
     };
     tokio::select! {

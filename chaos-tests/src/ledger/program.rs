@@ -4,6 +4,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     path::Path,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
@@ -31,6 +32,7 @@ pub fn run(root: &Path, operation: &str, request: &[u8], answer: &mut impl Write
     let conduct = conduct(root, &call)?;
     eprint!("{}", conduct.stderr);
     thread::sleep(Duration::from_millis(conduct.latency_ms));
+    linger(root, &call, Duration::from_millis(conduct.lingering_ms))?;
     wait_at(root, conduct.door_before.as_deref())?;
     let changed = !conduct.idle && change(root, &call)?;
     wait_at(root, conduct.door_after.as_deref())?;
@@ -101,6 +103,22 @@ fn wait_at(root: &Path, door: Option<&str>) -> Result<()> {
     while !door.exists() {
         thread::sleep(LOOK_EVERY);
     }
+    Ok(())
+}
+
+/// See [`Conduct::lingering_ms`]. Only the process group of the call is killed when its time is over.
+fn linger(root: &Path, call: &Call, time: Duration) -> Result<()> {
+    let asset = root.join(ASSETS).join(&call.volume);
+    if time.is_zero() || asset.exists() {
+        return Ok(());
+    }
+    mark::write(root, &call.volume, &mark::of_request(&call.request))?;
+    let script = "sleep \"$0\"; mkdir -p \"$1\"";
+    let mut worker = Command::new("setsid");
+    worker.args(["sh", "-c", script, &time.as_secs_f64().to_string()]).arg(&asset);
+    worker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    worker.spawn().context("cannot start the lingering worker")?;
+    thread::sleep(time);
     Ok(())
 }
 

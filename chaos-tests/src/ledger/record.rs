@@ -139,6 +139,10 @@ pub struct Conduct {
     pub stderr: String,
     /// How long it takes before it does anything.
     pub latency_ms: u64,
+    /// If not 0: what is not there yet is made so late by a process of its own, which outlives a call that is cut
+    /// off; the call takes as long.
+    #[serde(default)]
+    pub lingering_ms: u64,
     /// A door at which it waits before the asset is made or removed.
     pub door_before: Option<String>,
     /// Whether it leaves the asset alone.
@@ -206,6 +210,12 @@ impl Conduct {
     #[must_use]
     pub fn slow(latency: std::time::Duration) -> Self {
         Self { latency_ms: latency.as_millis().try_into().unwrap_or(u64::MAX), ..Self::default() }
+    }
+
+    /// Makes the asset so late, even if the call is cut off before.
+    #[must_use]
+    pub fn lingering(time: std::time::Duration) -> Self {
+        Self { lingering_ms: time.as_millis().try_into().unwrap_or(u64::MAX), ..Self::default() }
     }
 
     /// With this on standard error first.
