@@ -18,7 +18,7 @@ use clap::Args;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use self::run::{Death, Ending, Told};
+use self::run::{Death, Ending};
 pub use self::{
     site::{Moment, Site},
     story::Story,
