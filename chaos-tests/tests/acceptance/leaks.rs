@@ -299,7 +299,8 @@ async fn the_audit_never_takes_what_people_keep_what_is_used_and_what_is_not_our
     stage.scope.all_volumes().delete(&static_volume, &DeleteParams::default()).await.unwrap();
     let gone = async || Ok(stage.ledger.assets()?.contains(&re_homed).then(|| "it is there".to_owned()));
     stage.eventually("what nothing uses any more is an orphan again", gone).await.unwrap();
-    let kept = [&retained.name_any(), &patched.name_any(), &foreign, &unmarked].map(String::as_str);
+    let names = [retained.name_any(), patched.name_any(), foreign, unmarked];
+    let kept = names.each_ref().map(String::as_str);
     stage.finish(&kept).await.unwrap();
 }
 
