@@ -293,14 +293,13 @@ async fn the_audit_never_takes_what_people_keep_what_is_used_and_what_is_not_our
     stage.ledger.plant(&foreign, Some(&mark(&json!("another/installation"), "foreign"))).unwrap();
     stage.ledger.plant(&unmarked, None).unwrap();
     audited(&stage, &installation).await;
-    let kept = [&retained.name_any(), &patched.name_any(), &re_homed, &foreign, &unmarked];
-    let assets = stage.ledger.assets().unwrap();
-    assert_eq!(assets, kept.map(Clone::clone).into_iter().collect());
+    let (retained, patched) = (retained.name_any(), patched.name_any());
+    let there = [&retained, &patched, &re_homed, &foreign, &unmarked].map(Clone::clone);
+    assert_eq!(stage.ledger.assets().unwrap(), there.into());
     stage.scope.all_volumes().delete(&static_volume, &DeleteParams::default()).await.unwrap();
     let gone = async || Ok(stage.ledger.assets()?.contains(&re_homed).then(|| "it is there".to_owned()));
     stage.eventually("what nothing uses any more is an orphan again", gone).await.unwrap();
-    let kept = [&retained.name_any(), &patched.name_any(), &foreign, &unmarked].map(String::as_str);
-    stage.finish(&kept).await.unwrap();
+    stage.finish(&[&retained, &patched, &foreign, &unmarked]).await.unwrap();
 }
 
 /// A volume by hand, of another name, with this asset as its source.

@@ -46,6 +46,9 @@ pub struct CrashPoints {
     /// So many runs at a time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     parallel: u8,
+    /// Let the replicas only report orphans: the negative control, in which this scenario has to find leaks
+    #[arg(long)]
+    without_audit: bool,
 }
 
 /// Which points are run.
@@ -59,11 +62,13 @@ pub struct Choice {
     pub every: usize,
     /// So many runs at a time.
     pub parallel: usize,
+    /// Whether orphans are removed, as they should be.
+    pub audit: bool,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { stories: Story::ALL.to_vec(), only: None, every: 1, parallel: 3 }
+        Self { stories: Story::ALL.to_vec(), only: None, every: 1, parallel: 3, audit: true }
     }
 }
 
@@ -111,12 +116,13 @@ pub struct Report {
 /// # Errors
 /// If a run does not end as it should, or the point of a run does not come.
 pub async fn command(options: CrashPoints) -> Result<()> {
-    let CrashPoints { json, only, story, parallel } = options;
+    let CrashPoints { json, only, story, parallel, without_audit } = options;
     let ledger = tokio::task::spawn_blocking(product::build_ledger).await??;
     let plane = Options { controller_manager_qps: Some(500), scheduler: false, ..Options::default() };
     let plane = ControlPlane::start(plane).await?;
     let stories = if story.is_empty() { Story::ALL.to_vec() } else { story };
-    let choice = Choice { stories, only, parallel: parallel.into(), ..Choice::default() };
+    let choice =
+        Choice { stories, only, parallel: parallel.into(), audit: !without_audit, ..Choice::default() };
     let report = explore(&plane, &ledger, &choice).await?;
     print(&report, json)?;
     ensure!(report.violations.is_empty(), "{} violations", report.violations.len());
@@ -165,9 +171,12 @@ pub async fn explore(plane: &ControlPlane, ledger: &Path, choice: &Choice) -> Re
     }
     plan.retain(|(point, ..)| choice.only.is_none_or(|only| only == point.k));
     let plan = plan.into_iter().step_by(choice.every.max(1));
-    let runs = plan.map(|(point, moment, ending)| async move {
-        let outcome = die_at(plane, ledger, &point, moment, &ending).await;
-        (point, moment, outcome)
+    let runs = plan.map(|(point, moment, ending)| {
+        // On the heap: tests run on threads with small stacks.
+        Box::pin(async move {
+            let outcome = die_at(plane, ledger, &point, moment, &ending, choice.audit).await;
+            (point, moment, outcome)
+        })
     });
     let mut runs = stream::iter(runs).buffer_unordered(choice.parallel.max(1));
     while let Some((point, moment, outcome)) = runs.next().await {
@@ -186,7 +195,7 @@ pub async fn explore(plane: &ControlPlane, ledger: &Path, choice: &Choice) -> Re
 /// The sites of a story in their order, and its ending.
 async fn reference(plane: &ControlPlane, ledger: &Path, story: Story) -> Result<(Vec<Site>, Ending)> {
     for _ in 0..ATTEMPTS {
-        let told = run::tell(plane, ledger, story, None, None).await;
+        let told = Box::pin(run::tell(plane, ledger, story, run::Plan::default())).await;
         match told.with_context(|| format!("the story {:?} without a fault", story.name()))? {
             Told { sites, ending, undisturbed: true, .. } => return Ok((sites, ending)),
             Told { undisturbed: false, .. } => {}
@@ -206,10 +215,12 @@ async fn die_at(
     point: &Point,
     moment: Moment,
     ending: &Ending,
+    audit: bool,
 ) -> Result<Outcome> {
     for _ in 0..ATTEMPTS {
-        let death = Death { site: point.site.clone(), moment };
-        let told = run::tell(plane, ledger, point.story, Some(death), Some(ending)).await?;
+        let death = Some(Death { site: point.site.clone(), moment });
+        let plan = run::Plan { death, expected: Some(ending), audit };
+        let told = Box::pin(run::tell(plane, ledger, point.story, plan)).await?;
         if told.died {
             return Ok(Outcome::AsItShould { audited: told.audited });
         }

@@ -66,23 +66,30 @@ const LATE: Duration = Duration::from_secs(3);
 /// The door that a call waits at whose caller dies.
 const DOOR: &str = "death";
 
-fn setup() -> Setup {
+/// What is different from the story without a fault.
+#[derive(Default)]
+pub(super) struct Plan<'a> {
+    /// Where the leader dies.
+    pub(super) death: Option<Death>,
+    /// How it has to end.
+    pub(super) expected: Option<&'a Ending>,
+    /// Whether orphans are removed.
+    pub(super) audit: bool,
+}
+
+fn setup(audit: bool) -> Setup {
     Setup::with(json!({
         "leaseProfile": null,
         "leaseDuration": "1s", "leaseHold": "700ms", "leaseRenew": "200ms",
         "provisionTimeout": "4s", "deletionTimeout": "4s", "auditInterval": "1s",
+        "orphans": if audit { "auto" } else { "report" },
     }))
 }
 
 /// Tells a story. With an `expected` ending, waits until it is reached.
-pub(super) async fn tell(
-    plane: &ControlPlane,
-    ledger: &Path,
-    story: Story,
-    death: Option<Death>,
-    expected: Option<&Ending>,
-) -> Result<Told> {
-    let mut stage = Stage::empty(Scope::new(plane).await?, ledger, setup()).await?;
+pub(super) async fn tell(plane: &ControlPlane, ledger: &Path, story: Story, plan: Plan<'_>) -> Result<Told> {
+    let Plan { death, expected, audit } = plan;
+    let mut stage = Stage::empty(Scope::new(plane).await?, ledger, setup(audit)).await?;
     let proxy = Proxy::start(plane, &stage.scope.directory().join("proxy.jsonl")).await?;
     stage.add_replica("r0", Some(&proxy.server())).await?;
     stage.wait_ready().await?;
@@ -111,7 +118,7 @@ pub(super) async fn tell(
 
 /// Tells the story while the leader's death may come; whether it came.
 async fn play(stage: &Stage<'_>, story: Story, death: impl Future<Output = Result<bool>>) -> Result<bool> {
-    let (mut telling, mut death) = (pin!(story.tell(stage)), pin!(death));
+    let (mut telling, mut death) = (Box::pin(story.tell(stage)), pin!(death));
     tokio::select! {
         told = &mut telling => {
             told?;
