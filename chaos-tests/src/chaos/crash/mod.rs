@@ -1,6 +1,6 @@
 //! Crash at every request, in the manner of Sieve: each story is told once without a fault, then again for each
-//! mutating request and backend call of the leader, with the leader killed right before it or right after it was
-//! applied. The standby has to bring every story to the same end.
+//! mutating request and backend call of the leader, with the leader killed, or cut off, right before it or right
+//! after it was applied. Who leads then has to bring every story to the same end.
 //!
 //! This is the command and the order of runs. Stories are in [`story`], one run in `run`, places to die in `site`.
 
@@ -18,7 +18,7 @@ use clap::Args;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use self::run::{Death, Ending, Told};
+use self::run::{Ending, Fault};
 pub use self::{
     site::{Moment, Site},
     story::Story,
@@ -31,7 +31,7 @@ use crate::{
 /// A run in which the leader lost the Lease by itself, or the point did not come, is told again so often.
 const ATTEMPTS: usize = 4;
 
-/// Kill the leader before and after each of its mutating requests and backend calls: the standby finishes.
+/// Kill or cut off the leader at each of its mutating requests and backend calls: every story ends as without.
 #[derive(Clone, Debug, Args)]
 pub struct CrashPoints {
     /// Print the report as JSON
@@ -86,9 +86,9 @@ pub struct Point {
 /// A run that did not end as it should.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// Where the leader died.
+    /// Where something happened.
     pub point: Point,
-    /// When.
+    /// What.
     pub moment: Moment,
     /// What was otherwise than it should be.
     pub flaw: String,
@@ -99,7 +99,7 @@ pub struct Violation {
 pub struct Report {
     /// All points of the chosen stories.
     pub points: Vec<Point>,
-    /// How many runs with a death there were.
+    /// How many runs with a fault there were.
     pub runs: usize,
     /// Those that did not end as they should.
     pub violations: Vec<Violation>,
@@ -153,7 +153,7 @@ fn print(report: &Report, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Tells each chosen story once without a fault, then with a death at each of its points.
+/// Tells each chosen story once without a fault, then with every fault at each of its points.
 ///
 /// # Errors
 /// If a story cannot be told even without a fault.
@@ -196,9 +196,9 @@ pub async fn explore(plane: &ControlPlane, ledger: &Path, choice: &Choice) -> Re
 async fn reference(plane: &ControlPlane, ledger: &Path, story: Story) -> Result<(Vec<Site>, Ending)> {
     for _ in 0..ATTEMPTS {
         let told = Box::pin(run::tell(plane, ledger, story, run::Plan::default())).await;
-        match told.with_context(|| format!("the story {:?} without a fault", story.name()))? {
-            Told { sites, ending, undisturbed: true, .. } => return Ok((sites, ending)),
-            Told { undisturbed: false, .. } => {}
+        let told = told.with_context(|| format!("the story {:?} without a fault", story.name()))?;
+        if told.undisturbed {
+            return Ok((told.sites, told.ending));
         }
     }
     bail!("the leader of the story {:?} lost its Lease {ATTEMPTS} times", story.name())
@@ -218,10 +218,10 @@ async fn die_at(
     audit: bool,
 ) -> Result<Outcome> {
     for _ in 0..ATTEMPTS {
-        let death = Some(Death { site: point.site.clone(), moment });
-        let plan = run::Plan { death, expected: Some(ending), audit };
+        let fault = Some(Fault { site: point.site.clone(), moment });
+        let plan = run::Plan { fault, expected: Some(ending), audit };
         let told = Box::pin(run::tell(plane, ledger, point.story, plan)).await?;
-        if told.died {
+        if told.struck {
             return Ok(Outcome::AsItShould { audited: told.audited });
         }
     }
