@@ -77,6 +77,28 @@ async fn an_asset_whose_claim_went_while_its_maker_died_is_removed_by_the_audit(
     stage.finish(&[]).await.unwrap();
 }
 
+/// A call of a dead leader that goes on by itself, and makes its asset when all is over.
+#[tokio::test]
+async fn what_a_straggler_of_a_dead_leader_makes_after_the_claim_is_gone_is_removed_by_the_audit() {
+    let mut stage = stage(Setup { keys: quick("auto"), ..Setup::replicas(2) }).await;
+    stage.ledger.set(&[Gate::on("provision").nth(1).conduct(Conduct::behind("straggler"))]).unwrap();
+    let class = stage.class("a", |_| ()).await.unwrap();
+    stage.claim("data", &class).await.unwrap();
+    stage.ledger.wait_arrived("straggler", DEADLINE).await.unwrap();
+    kill_leader(&mut stage).await;
+    let volume = stage.volume_of("data").await.unwrap();
+    stage.delete_claim("data").await.unwrap();
+    stage.volume_gone(&volume).await.unwrap();
+    no_assets(&stage).await;
+    stage.ledger.open("straggler").unwrap();
+    let made = || Ok(stage.ledger.ended("provision")?.iter().any(|call| call.number == 1).then_some(()));
+    stage.ledger.wait("the straggler has ended", DEADLINE, made).await.unwrap();
+    no_assets(&stage).await;
+    let straggler = stage.ledger.ended("provision").unwrap().into_iter().find(|call| call.number == 1);
+    assert!(straggler.unwrap().changed, "it did make an asset");
+    stage.finish(&[]).await.unwrap();
+}
+
 /// CASES 2.
 #[tokio::test]
 async fn a_claim_that_is_deleted_while_its_calls_time_out_goes_the_ordinary_way_once_one_answers() {
@@ -163,7 +185,7 @@ async fn a_leader_that_dies_with_an_unsaved_volume_leaves_it_to_the_next_and_the
 
 /// CASES 11, the part of `cargo chaos run crash-points` that every test run has time for.
 #[tokio::test]
-async fn a_leader_that_dies_at_a_request_or_a_call_is_finished_for_by_the_standby() {
+async fn a_leader_that_dies_or_is_cut_off_at_a_request_or_a_call_is_finished_for() {
     let choice = Choice { stories: vec![Story::Life], every: 1, ..Choice::default() };
     let report =
         crash::explore(cluster::shared().await.unwrap(), crate::LEDGER.as_ref(), &choice).await.unwrap();
@@ -293,15 +315,13 @@ async fn the_audit_never_takes_what_people_keep_what_is_used_and_what_is_not_our
     stage.ledger.plant(&foreign, Some(&mark(&json!("another/installation"), "foreign"))).unwrap();
     stage.ledger.plant(&unmarked, None).unwrap();
     audited(&stage, &installation).await;
-    let kept = [&retained.name_any(), &patched.name_any(), &re_homed, &foreign, &unmarked];
-    let assets = stage.ledger.assets().unwrap();
-    assert_eq!(assets, kept.map(Clone::clone).into_iter().collect());
+    let (retained, patched) = (retained.name_any(), patched.name_any());
+    let there = [&retained, &patched, &re_homed, &foreign, &unmarked].map(Clone::clone);
+    assert_eq!(stage.ledger.assets().unwrap(), there.into());
     stage.scope.all_volumes().delete(&static_volume, &DeleteParams::default()).await.unwrap();
     let gone = async || Ok(stage.ledger.assets()?.contains(&re_homed).then(|| "it is there".to_owned()));
     stage.eventually("what nothing uses any more is an orphan again", gone).await.unwrap();
-    let names = [retained.name_any(), patched.name_any(), foreign, unmarked];
-    let kept = names.each_ref().map(String::as_str);
-    stage.finish(&kept).await.unwrap();
+    stage.finish(&[&retained, &patched, &foreign, &unmarked]).await.unwrap();
 }
 
 /// A volume by hand, of another name, with this asset as its source.

@@ -1,6 +1,6 @@
 //! Crash at every request, in the manner of Sieve: each story is told once without a fault, then again for each
-//! mutating request and backend call of the leader, with the leader killed right before it or right after it was
-//! applied. The standby has to bring every story to the same end.
+//! mutating request and backend call of the leader, with the leader killed, or cut off, right before it or right
+//! after it was applied. Who leads then has to bring every story to the same end.
 //!
 //! This is the command and the order of runs. Stories are in [`story`], one run in `run`, places to die in `site`.
 
@@ -18,7 +18,7 @@ use clap::Args;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use self::run::{Death, Ending};
+use self::run::{Ending, Fault};
 pub use self::{
     site::{Moment, Site},
     story::Story,
@@ -31,7 +31,7 @@ use crate::{
 /// A run in which the leader lost the Lease by itself, or the point did not come, is told again so often.
 const ATTEMPTS: usize = 4;
 
-/// Kill the leader before and after each of its mutating requests and backend calls: the standby finishes.
+/// Kill or cut off the leader at each of its mutating requests and backend calls: every story ends as without.
 #[derive(Clone, Debug, Args)]
 pub struct CrashPoints {
     /// Print the report as JSON
@@ -46,6 +46,9 @@ pub struct CrashPoints {
     /// So many runs at a time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     parallel: u8,
+    /// Let the replicas only report orphans: the negative control, in which this scenario has to find leaks
+    #[arg(long)]
+    without_audit: bool,
 }
 
 /// Which points are run.
@@ -59,11 +62,13 @@ pub struct Choice {
     pub every: usize,
     /// So many runs at a time.
     pub parallel: usize,
+    /// Whether orphans are removed, as they should be.
+    pub audit: bool,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { stories: Story::ALL.to_vec(), only: None, every: 1, parallel: 3 }
+        Self { stories: Story::ALL.to_vec(), only: None, every: 1, parallel: 3, audit: true }
     }
 }
 
@@ -81,9 +86,9 @@ pub struct Point {
 /// A run that did not end as it should.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// Where the leader died.
+    /// Where something happened.
     pub point: Point,
-    /// When.
+    /// What.
     pub moment: Moment,
     /// What was otherwise than it should be.
     pub flaw: String,
@@ -94,7 +99,7 @@ pub struct Violation {
 pub struct Report {
     /// All points of the chosen stories.
     pub points: Vec<Point>,
-    /// How many runs with a death there were.
+    /// How many runs with a fault there were.
     pub runs: usize,
     /// Those that did not end as they should.
     pub violations: Vec<Violation>,
@@ -111,12 +116,13 @@ pub struct Report {
 /// # Errors
 /// If a run does not end as it should, or the point of a run does not come.
 pub async fn command(options: CrashPoints) -> Result<()> {
-    let CrashPoints { json, only, story, parallel } = options;
+    let CrashPoints { json, only, story, parallel, without_audit } = options;
     let ledger = tokio::task::spawn_blocking(product::build_ledger).await??;
     let plane = Options { controller_manager_qps: Some(500), scheduler: false, ..Options::default() };
     let plane = ControlPlane::start(plane).await?;
     let stories = if story.is_empty() { Story::ALL.to_vec() } else { story };
-    let choice = Choice { stories, only, parallel: parallel.into(), ..Choice::default() };
+    let choice =
+        Choice { stories, only, parallel: parallel.into(), audit: !without_audit, ..Choice::default() };
     let report = explore(&plane, &ledger, &choice).await?;
     print(&report, json)?;
     ensure!(report.violations.is_empty(), "{} violations", report.violations.len());
@@ -147,7 +153,7 @@ fn print(report: &Report, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Tells each chosen story once without a fault, then with a death at each of its points.
+/// Tells each chosen story once without a fault, then with every fault at each of its points.
 ///
 /// # Errors
 /// If a story cannot be told even without a fault.
@@ -165,9 +171,12 @@ pub async fn explore(plane: &ControlPlane, ledger: &Path, choice: &Choice) -> Re
     }
     plan.retain(|(point, ..)| choice.only.is_none_or(|only| only == point.k));
     let plan = plan.into_iter().step_by(choice.every.max(1));
-    let runs = plan.map(|(point, moment, ending)| async move {
-        let outcome = die_at(plane, ledger, &point, moment, &ending).await;
-        (point, moment, outcome)
+    let runs = plan.map(|(point, moment, ending)| {
+        // On the heap: tests run on threads with small stacks.
+        Box::pin(async move {
+            let outcome = die_at(plane, ledger, &point, moment, &ending, choice.audit).await;
+            (point, moment, outcome)
+        })
     });
     let mut runs = stream::iter(runs).buffer_unordered(choice.parallel.max(1));
     while let Some((point, moment, outcome)) = runs.next().await {
@@ -186,7 +195,7 @@ pub async fn explore(plane: &ControlPlane, ledger: &Path, choice: &Choice) -> Re
 /// The sites of a story in their order, and its ending.
 async fn reference(plane: &ControlPlane, ledger: &Path, story: Story) -> Result<(Vec<Site>, Ending)> {
     for _ in 0..ATTEMPTS {
-        let told = run::tell(plane, ledger, story, None, None).await;
+        let told = Box::pin(run::tell(plane, ledger, story, run::Plan::default())).await;
         let told = told.with_context(|| format!("the story {:?} without a fault", story.name()))?;
         if told.undisturbed {
             return Ok((told.sites, told.ending));
@@ -206,11 +215,13 @@ async fn die_at(
     point: &Point,
     moment: Moment,
     ending: &Ending,
+    audit: bool,
 ) -> Result<Outcome> {
     for _ in 0..ATTEMPTS {
-        let death = Death { site: point.site.clone(), moment };
-        let told = run::tell(plane, ledger, point.story, Some(death), Some(ending)).await?;
-        if told.died {
+        let fault = Some(Fault { site: point.site.clone(), moment });
+        let plan = run::Plan { fault, expected: Some(ending), audit };
+        let told = Box::pin(run::tell(plane, ledger, point.story, plan)).await?;
+        if told.struck {
             return Ok(Outcome::AsItShould { audited: told.audited });
         }
     }

@@ -31,8 +31,8 @@ use crate::{
     replica::Replica,
 };
 
-/// Where and when the leader dies.
-pub(super) struct Death {
+/// What happens to the leader, and where.
+pub(super) struct Fault {
     pub(super) site: Site,
     pub(super) moment: Moment,
 }
@@ -55,7 +55,8 @@ pub(super) struct Told {
     pub(super) ending: Ending,
     /// Whether the first leader led to the end.
     pub(super) undisturbed: bool,
-    pub(super) died: bool,
+    /// Whether the fault came.
+    pub(super) struck: bool,
     /// Whether an orphan was removed.
     pub(super) audited: bool,
 }
@@ -66,33 +67,40 @@ const LATE: Duration = Duration::from_secs(3);
 /// The door that a call waits at whose caller dies.
 const DOOR: &str = "death";
 
-fn setup() -> Setup {
+/// What is different from the story without a fault.
+#[derive(Default)]
+pub(super) struct Plan<'a> {
+    /// What happens to the leader.
+    pub(super) fault: Option<Fault>,
+    /// How it has to end.
+    pub(super) expected: Option<&'a Ending>,
+    /// Whether orphans are removed.
+    pub(super) audit: bool,
+}
+
+fn setup(audit: bool) -> Setup {
     Setup::with(json!({
         "leaseProfile": null,
         "leaseDuration": "1s", "leaseHold": "700ms", "leaseRenew": "200ms",
         "provisionTimeout": "4s", "deletionTimeout": "4s", "auditInterval": "1s",
+        "orphans": if audit { "auto" } else { "report" },
     }))
 }
 
 /// Tells a story. With an `expected` ending, waits until it is reached.
-pub(super) async fn tell(
-    plane: &ControlPlane,
-    ledger: &Path,
-    story: Story,
-    death: Option<Death>,
-    expected: Option<&Ending>,
-) -> Result<Told> {
-    let mut stage = Stage::empty(Scope::new(plane).await?, ledger, setup()).await?;
+pub(super) async fn tell(plane: &ControlPlane, ledger: &Path, story: Story, plan: Plan<'_>) -> Result<Told> {
+    let Plan { fault, expected, audit } = plan;
+    let mut stage = Stage::empty(Scope::new(plane).await?, ledger, setup(audit)).await?;
     let proxy = Proxy::start(plane, &stage.scope.directory().join("proxy.jsonl")).await?;
     stage.add_replica("r0", Some(&proxy.server())).await?;
     stage.wait_ready().await?;
     stage.add_replica("r1", None).await?;
     stage.replica(1)?.wait_ready(DEADLINE).await?;
     let before = proxy.records().len();
-    let trap = Trap::set(&stage, &proxy, story, death.as_ref())?;
+    let trap = Trap::set(&stage, &proxy, story, fault.as_ref())?;
     let leader = stage.replicas.remove(0);
-    let died = play(&stage, story, trap.spring(&leader, &stage.ledger)).await;
-    let died = died.with_context(|| context(&stage, &proxy, before))?;
+    let struck = play(&stage, story, trap.spring(&leader, &stage.ledger)).await;
+    let struck = struck.with_context(|| context(&stage, &proxy, before))?;
     let ending = match expected {
         Some(expected) => {
             reach(&stage, expected).await.with_context(|| context(&stage, &proxy, before))?;
@@ -106,22 +114,22 @@ pub(super) async fn tell(
     let undisturbed = leads(&stage, &leader).await?;
     let audited = stage.ledger.begun("delete")?.iter().any(|call| call.request.get("volume").is_none());
     clean_up(&stage).await?;
-    Ok(Told { sites, ending, undisturbed, died, audited })
+    Ok(Told { sites, ending, undisturbed, struck, audited })
 }
 
-/// Tells the story while the leader's death may come; whether it came.
-async fn play(stage: &Stage<'_>, story: Story, death: impl Future<Output = Result<bool>>) -> Result<bool> {
-    let (mut telling, mut death) = (pin!(story.tell(stage)), pin!(death));
+/// Tells the story while the fault may come; whether it came.
+async fn play(stage: &Stage<'_>, story: Story, fault: impl Future<Output = Result<bool>>) -> Result<bool> {
+    let (mut telling, mut fault) = (Box::pin(story.tell(stage)), pin!(fault));
     tokio::select! {
         told = &mut telling => {
             told?;
             // The last requests come when the story seems to have ended.
-            timeout(LATE, death).await.unwrap_or(Ok(false))
+            timeout(LATE, fault).await.unwrap_or(Ok(false))
         }
-        died = &mut death => {
-            let died = died?;
+        struck = &mut fault => {
+            let struck = struck?;
             telling.await?;
-            Ok(died)
+            Ok(struck)
         }
     }
 }
@@ -143,70 +151,79 @@ async fn leads(stage: &Stage<'_>, leader: &Replica) -> Result<bool> {
 /// What waits for the leader.
 enum Trap {
     None,
-    Request(Halt),
-    Call,
+    /// The request waits; whether the leader dies then.
+    Request(Halt, bool),
+    /// The call of this operation waits, the `nth`; whether the leader dies then.
+    Call(String, usize, bool),
 }
 
 impl Trap {
-    fn set(stage: &Stage<'_>, proxy: &Proxy, story: Story, death: Option<&Death>) -> Result<Self> {
+    fn set(stage: &Stage<'_>, proxy: &Proxy, story: Story, fault: Option<&Fault>) -> Result<Self> {
         let mut rules = story.rules();
-        let trap = match death {
+        let trap = match fault {
             None => Self::None,
-            Some(Death { site: Site::Request { verb, resource, nth }, moment }) => {
+            Some(Fault { site: Site::Request { verb, resource, nth }, moment }) => {
                 let rule = proxy::Rule::on(verb, resource).nth(*nth);
-                let (rule, halt) = match moment {
-                    Moment::Before => rule.halt_before(),
-                    Moment::After => rule.halt_after(),
-                };
+                let (rule, halt) = if moment.is_early() { rule.halt_before() } else { rule.halt_after() };
                 proxy.set(vec![rule]);
-                Self::Request(halt)
+                Self::Request(halt, moment.is_death())
             }
-            Some(Death { site: Site::Call { operation, nth }, moment }) => {
+            Some(Fault { site: Site::Call { operation, nth }, moment }) => {
                 let mut conduct = story.conduct(operation, *nth);
-                let door = match moment {
-                    Moment::Before => &mut conduct.door_before,
-                    Moment::After => &mut conduct.door_after,
-                };
+                let door = if moment.is_early() { &mut conduct.door_before } else { &mut conduct.door_after };
                 *door = Some(DOOR.to_owned());
                 rules.insert(0, Rule::on(operation).nth(*nth).conduct(conduct));
-                Self::Call
+                Self::Call(operation.clone(), *nth, moment.is_death())
             }
         };
         stage.ledger.set(&rules)?;
         Ok(trap)
     }
 
-    /// Kills the leader when it comes; whether it came.
+    /// Does what is to be done when the leader comes; whether it came.
     async fn spring(self, leader: &Replica, ledger: &Ledger) -> Result<bool> {
-        let came = match self {
-            Self::None => return Ok(false),
-            Self::Request(mut halt) => {
+        match self {
+            Self::None => Ok(false),
+            Self::Request(mut halt, deadly) => {
                 let came = halt.reached(DEADLINE).await.is_ok();
-                // The halt is dropped with the leader dead: the request is cut.
-                if came {
-                    kill(leader).await?;
+                if came && deadly {
+                    kill_with_programs(leader).await?;
                 }
-                return Ok(came);
+                // The halt is dropped here: the request is cut.
+                Ok(came)
             }
-            Self::Call => ledger.wait_arrived(DOOR, DEADLINE).await.is_ok(),
-        };
-        if came {
-            kill(leader).await?;
+            Self::Call(operation, nth, deadly) => {
+                if ledger.wait_arrived(DOOR, DEADLINE).await.is_err() {
+                    return Ok(false);
+                }
+                if deadly {
+                    kill_with_programs(leader).await?;
+                } else {
+                    let calls = ledger.begun(&operation)?;
+                    let call =
+                        calls.iter().find(|call| call.number == nth).context("the call is not on record")?;
+                    kill_program(call.pid)?;
+                }
+                Ok(true)
+            }
         }
-        Ok(came)
     }
 }
 
 /// As the end of a container: the leader and the programs that it runs, none of which does another step.
-async fn kill(leader: &Replica) -> Result<()> {
+async fn kill_with_programs(leader: &Replica) -> Result<()> {
     leader.pause()?;
-    let programs = procfs::children(leader.pid())?;
-    for program in programs {
-        let pid = i32::try_from(program).ok().and_then(Pid::from_raw).context("no process id")?;
-        // It may have ended by itself.
-        let _ = kill_process(pid, Signal::KILL);
+    for program in procfs::children(leader.pid())? {
+        kill_program(program)?;
     }
     leader.kill().await.map(drop)
+}
+
+fn kill_program(pid: u32) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process id")?;
+    // It may have ended by itself.
+    let _ = kill_process(pid, Signal::KILL);
+    Ok(())
 }
 
 async fn reach(stage: &Stage<'_>, expected: &Ending) -> Result<()> {
@@ -214,7 +231,7 @@ async fn reach(stage: &Stage<'_>, expected: &Ending) -> Result<()> {
         let now = ending(stage).await?;
         Ok((now != *expected).then(|| format!("{now:?} instead of {expected:?}")))
     };
-    let what = "the end is that of the story without a death";
+    let what = "the end is that of the story without a fault";
     stage.eventually(what, otherwise).await?;
     // It has to stay so while the new leader audits and does what it still has to do.
     let lists = stage.ledger.begun("list")?.len();

@@ -43,26 +43,42 @@ impl Serialize for Site {
     }
 }
 
-/// When a leader dies at a site.
+/// What happens at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
-    /// Nothing has been done.
+    /// The leader dies before anything has been done.
     Before,
-    /// It has been done, and the answer is lost.
+    /// It dies when it has been done, and the answer is lost.
     After,
+    /// The leader lives, but its connection is cut, or the backend's program dies, before anything has been done.
+    CutBefore,
+    /// The same when it has been done, and the answer is lost.
+    CutAfter,
 }
 
 impl Moment {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Before, Self::After];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::CutBefore, Self::CutAfter];
+
+    /// Whether the leader dies.
+    pub(super) const fn is_death(self) -> bool {
+        matches!(self, Self::Before | Self::After)
+    }
+
+    /// Whether it comes before anything has been done.
+    pub(super) const fn is_early(self) -> bool {
+        matches!(self, Self::Before | Self::CutBefore)
+    }
 }
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Before => "killed before it",
-            Self::After => "killed after it, before the answer",
+            Self::Before => "leader killed before it",
+            Self::After => "leader killed after it, before the answer",
+            Self::CutBefore => "cut off before it",
+            Self::CutAfter => "cut off after it, before the answer",
         })
     }
 }
