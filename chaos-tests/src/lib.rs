@@ -14,6 +14,7 @@
 
 pub mod binaries;
 pub mod chaos;
+pub mod clock;
 pub mod cluster;
 pub mod control_plane;
 pub mod demo;
@@ -25,5 +26,6 @@ pub mod ports;
 pub mod process;
 pub mod procfs;
 pub mod product;
+pub mod proxy;
 pub mod replica;
 pub mod wait;

@@ -13,6 +13,8 @@ use serde_json::Value;
 use crate::process::{Fate, Launch};
 
 const PROGRAM: &str = "kube-provisioner";
+/// The backend of tests, in this package.
+const LEDGER: (&str, &str) = (env!("CARGO_PKG_NAME"), "ledger-backend");
 
 /// How the product is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,22 +31,36 @@ pub enum Profile {
 /// # Errors
 /// If Cargo fails; its messages are on standard error.
 pub fn build(profile: Profile) -> Result<PathBuf> {
-    compile(profile)?;
+    build_program((PROGRAM, PROGRAM), profile)
+}
+
+/// Builds the ledger's program in the same way, for who runs outside of Cargo's own tests.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_ledger() -> Result<PathBuf> {
+    build_program(LEDGER, Profile::Dev)
+}
+
+/// Of this package, this program.
+fn build_program((package, program): (&str, &str), profile: Profile) -> Result<PathBuf> {
+    compile((package, program), profile)?;
     // Cargo has nothing left to do but to say where the executable is.
     let mut cargo = Command::new("env");
     cargo
-        .args(cargo_build(profile))
+        .args(cargo_build((package, program), profile))
         .args(["--quiet", "--message-format", "json-render-diagnostics"])
         .current_dir(workspace())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
     let output = cargo.output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo build of {PROGRAM} failed ({})", output.status);
-    executable(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("cargo built no {PROGRAM}"))
+    ensure!(output.status.success(), "cargo build of {program} failed ({})", output.status);
+    executable(&String::from_utf8_lossy(&output.stdout), program)
+        .with_context(|| format!("cargo built no {program}"))
 }
 
-fn compile(profile: Profile) -> Result<()> {
-    let mut args = cargo_build(profile);
+fn compile(what: (&str, &str), profile: Profile) -> Result<()> {
+    let mut args = cargo_build(what, profile);
     // A release build takes minutes: Cargo says how it goes.
     args.extend((profile == Profile::Dev).then(|| "--quiet".into()));
     let directory = Some(workspace().to_owned());
@@ -52,17 +68,18 @@ fn compile(profile: Profile) -> Result<()> {
     let status = cargo.start()?.wait_blocking();
     ensure!(
         status.is_some_and(|status| status.success()),
-        "cargo build of {PROGRAM} failed; its output is above"
+        "cargo build of {} failed; its output is above",
+        what.1
     );
     Ok(())
 }
 
 /// The arguments of `env` that run Cargo without what an outer Cargo has set.
-fn cargo_build(profile: Profile) -> Vec<OsString> {
+fn cargo_build((package, program): (&str, &str), profile: Profile) -> Vec<OsString> {
     let unset = inherited_from_outer_cargo(env::vars_os().map(|(name, _)| name));
     let mut args: Vec<OsString> = unset.flat_map(|name| ["-u".into(), name]).collect();
     args.push(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    args.extend(["build", "--package", PROGRAM, "--bin", PROGRAM].map(Into::into));
+    args.extend(["build", "--package", package, "--bin", program].map(Into::into));
     args.extend((profile == Profile::Release).then(|| "--release".into()));
     args
 }
@@ -83,10 +100,10 @@ fn starts_with(name: &OsStr, prefix: &str) -> bool {
     name.as_encoded_bytes().starts_with(prefix.as_bytes())
 }
 
-fn executable(messages: &str) -> Option<PathBuf> {
+fn executable(messages: &str, program: &str) -> Option<PathBuf> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     artifacts
-        .filter(|artifact| artifact.pointer("/target/name").and_then(Value::as_str) == Some(PROGRAM))
+        .filter(|artifact| artifact.pointer("/target/name").and_then(Value::as_str) == Some(program))
         .find_map(|artifact| artifact.get("executable").and_then(Value::as_str).map(PathBuf::from))
 }
 
@@ -103,7 +120,7 @@ mod tests {
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        assert_eq!(executable(messages), Some("/t/kube-provisioner".into()));
+        assert_eq!(executable(messages, PROGRAM), Some("/t/kube-provisioner".into()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod cast;
 pub mod churn;
 pub mod clocks;
+pub mod crash;
 pub mod failover;
 pub mod history;
 pub mod load;
@@ -46,6 +47,7 @@ enum Scenario {
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
     Picture(picture::Picture),
+    CrashPoints(crash::CrashPoints),
 }
 
 /// Runs the command on a runtime of its own.
@@ -98,6 +100,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
             Scenario::Picture(options) => picture::run(&options),
+            Scenario::CrashPoints(options) => crash::command(options).await,
         }
     };
     tokio::select! {

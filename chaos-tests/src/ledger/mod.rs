@@ -4,6 +4,7 @@
 //! is in [`program`], the files that both share in [`record`].
 
 pub mod audit;
+mod mark;
 pub mod program;
 pub mod record;
 pub mod stage;
@@ -36,7 +37,7 @@ impl Ledger {
     /// If its directories cannot be made.
     pub fn create(parent: &Path, name: &str) -> Result<Self> {
         let ledger = Self { root: parent.join(name) };
-        for part in [record::ASSETS, record::COUNTS, record::DOORS] {
+        for part in [record::ASSETS, record::MARKS, record::COUNTS, record::DOORS, record::ARRIVED] {
             let path = ledger.root.join(part);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
@@ -73,6 +74,30 @@ impl Ledger {
     pub fn open(&self, door: &str) -> Result<()> {
         fs::write(self.root.join(record::DOORS).join(door), "")
             .with_context(|| format!("cannot open door {door}"))
+    }
+
+    /// Whether a call has come to this door.
+    #[must_use]
+    pub fn has_arrived(&self, door: &str) -> bool {
+        self.root.join(record::ARRIVED).join(door).exists()
+    }
+
+    /// Waits until a call has come to this door. With a door behind the change, the asset is as it will be then.
+    ///
+    /// # Errors
+    /// If none has within `deadline`.
+    pub async fn wait_arrived(&self, door: &str, deadline: Duration) -> Result<()> {
+        let what = format!("a call has come to door {door}");
+        self.wait(&what, deadline, || Ok(self.has_arrived(door).then_some(()))).await
+    }
+
+    /// Puts an asset there without any call, with this mark beside it or none.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn plant(&self, volume: &str, mark: Option<&serde_json::Value>) -> Result<()> {
+        mark.map_or(Ok(()), |mark| mark::write(&self.root, volume, mark))?;
+        fs::create_dir(self.asset(volume)).with_context(|| format!("cannot plant asset {volume}"))
     }
 
     /// The names of the assets that exist.
@@ -199,6 +224,45 @@ mod tests {
         );
         assert_eq!(log[0].epoch, 7);
         assert!(log.is_sorted_by_key(|call| call.at));
+    }
+
+    fn listed(ledger: &Ledger, after: Option<&str>) -> serde_json::Value {
+        let request = serde_json::json!({ "operation": "list", "continue": after }).to_string();
+        let mut out = Vec::new();
+        program::run(ledger.root(), "list", request.as_bytes(), &mut out).unwrap();
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn a_listed_asset_has_the_mark_of_its_provisioning_and_whether_it_is_kept_and_used() {
+        let (_directory, ledger) = ledger();
+        call(&ledger, "provision", "a");
+        ledger.plant("pvc-b", None).unwrap();
+        let assets = listed(&ledger, None)["assets"].clone();
+        assert_eq!(assets[0]["volumeName"], "pvc-a");
+        assert_eq!(assets[0]["claim"]["name"], "a");
+        assert_eq!((&assets[0]["kept"], &assets[0]["unused"]), (&false.into(), &true.into()));
+        assert!(assets[1].get("installation").is_none() && assets[1].get("claim").is_none());
+        call(&ledger, "keep", "a");
+        call(&ledger, "provision", "a");
+        fs::write(ledger.asset("pvc-a").join("data"), "").unwrap();
+        let asset = &listed(&ledger, None)["assets"][0];
+        assert_eq!((&asset["kept"], &asset["unused"]), (&true.into(), &false.into()));
+        call(&ledger, "delete", "a");
+        assert_eq!(listed(&ledger, None)["assets"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_long_list_comes_in_pages_that_miss_nothing() {
+        let (_directory, ledger) = ledger();
+        for number in 0..150 {
+            ledger.plant(&format!("pvc-{number:03}"), None).unwrap();
+        }
+        let first = listed(&ledger, None);
+        let second = listed(&ledger, first["continue"].as_str());
+        let count = |page: &serde_json::Value| page["assets"].as_array().unwrap().len();
+        assert_eq!((count(&first), count(&second)), (100, 50));
+        assert!(second.get("continue").is_none());
     }
 
     #[test]

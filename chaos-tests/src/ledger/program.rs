@@ -4,18 +4,20 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     path::Path,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use rustix::{
-    process::{Signal, getpid, kill_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Map, Value, json};
 
-use super::record::{ASSETS, COUNTS, Call, Conduct, DOORS, GATE, LOG, Phase, Rule, Words};
+use super::{
+    mark,
+    record::{ARRIVED, ASSETS, COUNTS, Call, Conduct, DOORS, GATE, LOG, Phase, Rule, Words},
+};
+use crate::clock;
 
 /// How often a call looks whether its door is open.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -30,13 +32,21 @@ pub fn run(root: &Path, operation: &str, request: &[u8], answer: &mut impl Write
     let conduct = conduct(root, &call)?;
     eprint!("{}", conduct.stderr);
     thread::sleep(Duration::from_millis(conduct.latency_ms));
-    wait_at(root, conduct.door_before.as_deref());
+    linger(root, &call, Duration::from_millis(conduct.lingering_ms))?;
+    wait_at(root, conduct.door_before.as_deref())?;
     let changed = !conduct.idle && change(root, &call)?;
-    wait_at(root, conduct.door_after.as_deref());
+    wait_at(root, conduct.door_after.as_deref())?;
     let outcome = serde_json::to_string(&conduct.words)?;
     write_log(
         root,
-        &Call { phase: Phase::End, at: now(), outcome, changed, request: Value::Null, ..call.clone() },
+        &Call {
+            phase: Phase::End,
+            at: clock::raw_nanos(),
+            outcome,
+            changed,
+            request: Value::Null,
+            ..call.clone()
+        },
     )?;
     say(root, &call, conduct.words, answer).context("the answer cannot be written")
 }
@@ -46,7 +56,7 @@ fn begin(root: &Path, operation: &str, request: Value) -> Result<Call> {
     let claim = ["/claim/metadata/name", "/volume/spec/claimRef/name"].map(text).concat();
     let volume = text("/volumeName");
     let call = Call {
-        at: now(),
+        at: clock::raw_nanos(),
         operation: operation.to_owned(),
         number: count(root, operation, &volume)?,
         volume,
@@ -71,12 +81,6 @@ fn count(root: &Path, operation: &str, volume: &str) -> Result<usize> {
     Ok(io::Seek::stream_position(&mut file)?.try_into().unwrap_or(usize::MAX))
 }
 
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicRaw);
-    let nanos = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-    nanos.try_into().unwrap_or_default()
-}
-
 /// One write per record, so that records of calls side by side don't mix.
 fn write_log(root: &Path, call: &Call) -> Result<()> {
     let mut line = serde_json::to_vec(call)?;
@@ -92,12 +96,14 @@ fn conduct(root: &Path, call: &Call) -> Result<Conduct> {
     Ok(rules.into_iter().find(|rule| rule.fits(call)).map(|rule| rule.conduct).unwrap_or_default())
 }
 
-fn wait_at(root: &Path, door: Option<&str>) {
-    let Some(door) = door else { return };
+fn wait_at(root: &Path, door: Option<&str>) -> Result<()> {
+    let Some(door) = door else { return Ok(()) };
+    fs::write(root.join(ARRIVED).join(door), "").with_context(|| format!("cannot arrive at door {door}"))?;
     let door = root.join(DOORS).join(door);
     while !door.exists() {
         look_later(root);
     }
+    Ok(())
 }
 
 /// A call whose replica was killed goes on, and must not outlive the test: it ends with the ledger's files.
@@ -108,27 +114,56 @@ fn look_later(root: &Path) {
     thread::sleep(LOOK_EVERY);
 }
 
-/// Makes or removes the asset; whether there was anything to do.
-fn change(root: &Path, call: &Call) -> Result<bool> {
+/// See [`Conduct::lingering_ms`]. Only the process group of the call is killed when its time is over.
+fn linger(root: &Path, call: &Call, time: Duration) -> Result<()> {
     let asset = root.join(ASSETS).join(&call.volume);
-    let changed = match call.operation.as_str() {
-        "provision" => fs::create_dir(&asset),
-        "delete" => fs::remove_dir(&asset),
-        _ => return Ok(false),
-    };
-    match changed {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
-            Ok(false)
+    if time.is_zero() || asset.exists() {
+        return Ok(());
+    }
+    mark::write(root, &call.volume, &mark::of_request(&call.request))?;
+    let script = "sleep \"$0\"; mkdir -p \"$1\"";
+    let mut worker = Command::new("setsid");
+    worker.args(["sh", "-c", script, &time.as_secs_f64().to_string()]).arg(&asset);
+    worker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    worker.spawn().context("cannot start the lingering worker")?;
+    thread::sleep(time);
+    Ok(())
+}
+
+/// Makes, keeps or removes the asset; whether there was anything to do.
+fn change(root: &Path, call: &Call) -> Result<bool> {
+    let volume = &call.volume;
+    let asset = root.join(ASSETS).join(volume);
+    let existed = asset.exists();
+    match call.operation.as_str() {
+        "keep" => return mark::keep(root, volume),
+        "provision" if !existed => {
+            mark::write(root, volume, &mark::of_request(&call.request))?;
+            done_or_already(fs::create_dir(&asset), io::ErrorKind::AlreadyExists)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot change asset {}", asset.display())),
+        "delete" => {
+            let removed = done_or_already(fs::remove_dir_all(&asset), io::ErrorKind::NotFound);
+            mark::remove(root, volume)?;
+            removed
+        }
+        _ => Ok(false),
+    }
+    .with_context(|| format!("cannot change asset {}", asset.display()))
+}
+
+/// Another call may have been faster.
+fn done_or_already(result: io::Result<()>, already: io::ErrorKind) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == already => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 fn say(root: &Path, call: &Call, words: Words, out: &mut impl Write) -> Result<()> {
     match words {
-        Words::Done => write!(out, "{}", done(root, call, Map::new()))?,
-        Words::Volume(over) => write!(out, "{}", done(root, call, over))?,
+        Words::Done => write!(out, "{}", done(root, call, Map::new())?)?,
+        Words::Volume(over) => write!(out, "{}", done(root, call, over)?)?,
         Words::Outcome(outcome, message) => {
             write!(out, "{}", json!({ "outcome": outcome, "message": message }))?
         }
@@ -146,24 +181,23 @@ fn say(root: &Path, call: &Call, words: Words, out: &mut impl Write) -> Result<(
     Ok(())
 }
 
-fn done(root: &Path, call: &Call, over: Map<String, Value>) -> Value {
-    match call.operation.as_str() {
+fn done(root: &Path, call: &Call, over: Map<String, Value>) -> Result<Value> {
+    let (mut answer, extended) = match call.operation.as_str() {
+        "list" => return mark::list(root, call.request.get("continue").and_then(Value::as_str)),
         "provision" => {
             let path = root.join(ASSETS).join(&call.volume);
             let mut volume = Map::from_iter([("source".to_owned(), json!({ "hostPath": { "path": path } }))]);
             volume.extend(over);
-            json!({ "outcome": "done", "volume": volume })
+            (json!({ "volume": volume }), Map::new())
         }
-        "capabilities" => {
-            let mut answer = Map::from_iter([
-                ("outcome".to_owned(), json!("done")),
-                ("operations".to_owned(), json!(["provision", "delete", "keep"])),
-            ]);
-            answer.extend(over);
-            Value::Object(answer)
-        }
-        _ => json!({ "outcome": "done" }),
+        "capabilities" => (json!({ "operations": ["provision", "delete", "keep", "list"] }), over),
+        _ => (json!({}), Map::new()),
+    };
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("outcome".to_owned(), json!("done"));
+        answer.extend(extended);
     }
+    Ok(answer)
 }
 
 fn flood(bytes: usize, out: &mut impl Write) -> Result<()> {

@@ -10,8 +10,12 @@ pub const LOG: &str = "log";
 pub const GATE: &str = "gate";
 /// The directory of the assets, a directory each.
 pub const ASSETS: &str = "assets";
+/// The directory of the marks, a file for each asset that has one.
+pub const MARKS: &str = "marks";
 /// The directory of the doors: a call that waits at one goes on when its file is there.
 pub const DOORS: &str = "doors";
+/// The directory of the calls that have come to a door, a file named after the door each.
+pub const ARRIVED: &str = "arrived";
 /// The directory that counts the calls, per operation and volume.
 pub const COUNTS: &str = "counts";
 
@@ -72,6 +76,7 @@ pub struct Rule {
     operation: String,
     claim: Option<String>,
     first: Option<usize>,
+    nth: Option<usize>,
     /// How such a call goes.
     pub conduct: Conduct,
 }
@@ -80,7 +85,13 @@ impl Rule {
     /// A rule for the calls of one operation.
     #[must_use]
     pub fn on(operation: &str) -> Self {
-        Self { operation: operation.to_owned(), claim: None, first: None, conduct: Conduct::default() }
+        Self {
+            operation: operation.to_owned(),
+            claim: None,
+            first: None,
+            nth: None,
+            conduct: Conduct::default(),
+        }
     }
 
     /// Only for the claim of this name.
@@ -97,6 +108,13 @@ impl Rule {
         self
     }
 
+    /// Only for this call of each volume, counted from 1.
+    #[must_use]
+    pub fn nth(mut self, call: usize) -> Self {
+        self.nth = Some(call);
+        self
+    }
+
     /// How they go.
     #[must_use]
     pub fn conduct(mut self, conduct: Conduct) -> Self {
@@ -110,6 +128,7 @@ impl Rule {
         self.operation == call.operation
             && self.claim.as_ref().is_none_or(|claim| *claim == call.claim)
             && self.first.is_none_or(|first| call.number <= first)
+            && self.nth.is_none_or(|nth| call.number == nth)
     }
 }
 
@@ -120,6 +139,10 @@ pub struct Conduct {
     pub stderr: String,
     /// How long it takes before it does anything.
     pub latency_ms: u64,
+    /// If not 0: what is not there yet is made so late by a process of its own, which outlives a call that is cut
+    /// off; the call takes as long.
+    #[serde(default)]
+    pub lingering_ms: u64,
     /// A door at which it waits before the asset is made or removed.
     pub door_before: Option<String>,
     /// Whether it leaves the asset alone.
@@ -187,6 +210,12 @@ impl Conduct {
     #[must_use]
     pub fn slow(latency: std::time::Duration) -> Self {
         Self { latency_ms: latency.as_millis().try_into().unwrap_or(u64::MAX), ..Self::default() }
+    }
+
+    /// Makes the asset so late, even if the call is cut off before.
+    #[must_use]
+    pub fn lingering(time: std::time::Duration) -> Self {
+        Self { lingering_ms: time.as_millis().try_into().unwrap_or(u64::MAX), ..Self::default() }
     }
 
     /// With this on standard error first.

@@ -7,6 +7,7 @@
 mod claims;
 mod deletion;
 mod leadership;
+mod leaks;
 mod lifecycle;
 mod operations;
 mod outage;
