@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("lease", &["clock"]),
     ("options", &["lease", "lifecycle"]),
     ("telemetry", &["clock", "provisioner"]),
-    ("cluster", &["clock", "lease", "lifecycle", "provisioner"]),
+    ("cluster", &["clock", "lease", "lifecycle", "provisioner", "telemetry"]),
     ("backends", &["provisioner"]),
     ("actors", &["clock", "cluster", "lease", "lifecycle", "provisioner", "telemetry"]),
     (

@@ -76,6 +76,25 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     parse_resident_bytes(&status).with_context(|| format!("{path} has no VmRSS: the process has ended"))
 }
 
+/// The CPU time that the process `pid` has used so far, in user and kernel mode. Exact to 10 ms.
+///
+/// # Errors
+/// If there is no such process.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("there is no process {pid}"))?;
+    parse_cpu_time(&stat).with_context(|| format!("{path} is not as expected"))
+}
+
+fn parse_cpu_time(stat: &str) -> Option<Duration> {
+    // The name of the program, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
+    // Linux shows a hundredth of a second as the tick, whatever it counts in.
+    Some(Duration::from_millis((user + system) * 10))
+}
+
 /// How many threads the process `pid` has.
 ///
 /// # Errors
@@ -107,6 +126,12 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn cpu_time_is_read_behind_a_name_that_looks_like_fields() {
+        let stat = "7 (a) b 1) S 1 7 7 0 -1 4194304 100 0 0 0 150 25 0 0 20 0 1 0 99";
+        assert_eq!(parse_cpu_time(stat), Some(Duration::from_millis(1750)));
+    }
 
     #[test]
     fn resident_memory_is_read_in_bytes() {

@@ -8,7 +8,7 @@ use chaos_tests::{
     chaos::{
         audit,
         cast::{Candidate, Cast, DEADLINE, Kind, Programs, Timing},
-        churn, clocks,
+        churn, clocks, history,
         load::{Load, Sightings},
         stall, terms,
     },
@@ -171,9 +171,10 @@ async fn what_a_paused_leader_still_does_when_it_goes_on_has_no_effect_and_it_ca
     let cast = cast().await;
     let sightings = Sightings::follow(&cast);
     let _load = Load::start(&cast, Duration::from_millis(25));
-    let paused = cast.start("paused", Kind::Ours, Timing::FAST, &[]).await.unwrap();
+    let asked = [(history::ASKED.0.to_owned(), history::ASKED.1.to_owned())];
+    let paused = cast.start("paused", Kind::Ours, Timing::FAST, &asked).await.unwrap();
     works(&sightings, &paused).await;
-    let other = cast.start("other", Kind::Ours, Timing::FAST, &[]).await.unwrap();
+    let other = cast.start("other", Kind::Ours, Timing::FAST, &asked).await.unwrap();
     other.wait_contesting().await.unwrap();
     works(&sightings, &paused).await;
     let stopped = Instant::now();
@@ -187,6 +188,7 @@ async fn what_a_paused_leader_still_does_when_it_goes_on_has_no_effect_and_it_ca
     other.end(Signal::TERM).await.unwrap();
     works(&sightings, &paused).await;
     assert_eq!(sightings.turns(), ["paused", "other", "paused"]);
+    assert!(history::check(&[&paused, &other]).unwrap() > 0, "and it began nothing under its old epoch");
     let accounts = ["paused", "other"].map(|name| cast.account(name));
     let log = cast.scope.plane().audit_log().unwrap();
     assert!(audit::check_one_writer(log, &accounts).unwrap() > 0);

@@ -7,12 +7,14 @@ use tokio::runtime::Builder;
 
 use super::{Failure, run};
 use crate::{
+    clock::SystemClock,
     cluster::{
         CallError, Calls, Permissions, clients,
         evidence::{self, Hints},
         with_sources,
     },
     lifecycle::explain::{self, Explanation},
+    telemetry::metrics::Metrics,
 };
 
 /// What to explain, and how.
@@ -81,7 +83,7 @@ fn as_json(explanation: &Explanation) -> Result<String, Failure> {
 
 async fn find_out(arguments: &Arguments) -> Result<Explanation, Failure> {
     let config = run::cluster(arguments.kubeconfig.as_deref()).await?;
-    let client = clients::for_requests(&config).map_err(|error| {
+    let client = clients::for_requests(&config, &Metrics::new(&SystemClock::shared())).map_err(|error| {
         Failure::Unreachable(format!("no client for the cluster: {}", with_sources(&error)))
     })?;
     let calls = Calls::new(client, Permissions::untold());

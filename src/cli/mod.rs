@@ -6,6 +6,7 @@ mod check;
 mod config;
 mod explain;
 mod orphans;
+mod reload;
 mod run;
 mod signals;
 

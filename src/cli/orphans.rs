@@ -13,10 +13,12 @@ use super::{
 };
 use crate::{
     actors::auditor::{Subject, Survey},
+    clock::SystemClock,
     cluster::{Calls, Permissions, clients, with_sources},
     lifecycle::{names, orphan::OrphanPolicy},
     options::ControllerOptions,
     provisioner::{Asset, Capabilities},
+    telemetry::metrics::Metrics,
 };
 
 /// What to list, and how: the configuration that `run` would use.
@@ -54,7 +56,8 @@ pub(super) fn orphans(arguments: &Arguments) -> Result<(), Failure> {
 
 async fn find(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let config = run::cluster(settings.kubeconfig.as_deref()).await?;
-    let client = clients::for_requests(&config).map_err(|error| {
+    let uncounted = Metrics::new(&SystemClock::shared());
+    let client = clients::for_requests(&config, &uncounted).map_err(|error| {
         Failure::Unreachable(format!("no client for the cluster: {}", with_sources(&error)))
     })?;
     let calls = Calls::new(client, Permissions::untold());
@@ -66,17 +69,15 @@ async fn find(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-async fn survey(
-    served: &ProvisionerSettings,
-    calls: &Calls,
-    cluster: &str,
-) -> Result<Vec<Finding>, Failure> {
+async fn survey(served: &ProvisionerSettings, calls: &Calls, cluster: &str) -> Result<Vec<Finding>, Failure> {
     let options = &served.controller;
     let backend = served.backend.build()?;
     let capabilities = backend.capabilities().await;
     if !capabilities.list {
         let name = &options.provisioner_name;
-        return Err(Failure::Runtime(format!("the backend of {name} can't list its assets (operation \"list\")")));
+        return Err(Failure::Runtime(format!(
+            "the backend of {name} can't list its assets (operation \"list\")"
+        )));
     }
     let subject = Subject {
         provisioner: backend,
@@ -96,7 +97,8 @@ fn findings(options: &ControllerOptions, backend: Capabilities, survey: Survey) 
         state,
         why,
     };
-    let orphans = survey.unclaimed.iter().map(|asset| finding(asset, "orphan", fate(options, backend, asset)));
+    let orphans =
+        survey.unclaimed.iter().map(|asset| finding(asset, "orphan", fate(options, backend, asset)));
     let spared = survey.spared.iter().map(|(asset, why)| finding(asset, "spared", why.to_string()));
     orphans.chain(spared).collect()
 }

@@ -16,7 +16,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 use super::{
     Failure,
     config::{Flags, Merged, ProvisionerSettings, Settings},
-    signals,
+    reload, signals,
 };
 use crate::{
     clock::SystemClock,
@@ -36,16 +36,16 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::validate(&Merged::load(flags)?)?;
     let runtime =
         Runtime::new().map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped(settings))));
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped(settings, flags))));
     // Work that did not end within the drain budget is the successor's; nobody waits for it here.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|panic| Err(Failure::Internal(message_of(panic.as_ref()))))
 }
 
-async fn until_stopped(settings: Settings) -> Result<(), Failure> {
+async fn until_stopped(settings: Settings, flags: &Flags) -> Result<(), Failure> {
     let stop = signals::stop();
     let stop = stop.map_err(|error| Failure::Runtime(format!("cannot listen for signals: {error}")))?;
-    serve(settings, stop).await
+    serve(settings, flags, stop).await
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
@@ -57,7 +57,11 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 ///
 /// This is the one place where the settings meet telemetry, backends and controller. The order: what
 /// answers probes and traces comes before what works, and ends after it.
-async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send) -> Result<(), Failure> {
+async fn serve(
+    settings: Settings,
+    flags: &Flags,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), Failure> {
     let (clock, identity) = (SystemClock::shared(), Identity::of_this_process());
     let metrics = Metrics::new(&clock);
     let telemetry = telemetry::init(&telemetry_options(&settings, &identity, &metrics))
@@ -65,6 +69,8 @@ async fn serve(settings: Settings, stop: impl Future<Output = ()> + Send) -> Res
     // Settings that can't work are told before anything is asked of a cluster.
     let built = settings.provisioners.iter().map(|provisioner| provisioner.backend.build());
     let backends = built.collect::<Result<Vec<_>, _>>()?;
+    reload::on_hangup(flags.clone(), telemetry.log_filter())
+        .map_err(|error| Failure::Runtime(format!("cannot listen for SIGHUP: {error}")))?;
     let mut builder = ProvisionController::builder(cluster(settings.kubeconfig.as_deref()).await?)
         .identity(identity)
         .metrics(metrics.clone())

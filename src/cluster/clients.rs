@@ -17,7 +17,8 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxService, util::MapResponseLayer};
 
-use super::GuardedLayer;
+use super::{CountedLayer, GuardedLayer};
+use crate::telemetry::metrics::Metrics;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -29,15 +30,17 @@ pub const WATCH_TIMEOUT_SECONDS: u32 = 25;
 /// How long a watch may be silent: the server's own end of it plus 5 s for the way.
 const WATCH_READ_TIMEOUT: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 5);
 
-/// A client for single calls. Everything that changes something passes [`GuardedLayer`].
+/// A client for single calls. Everything that changes something passes [`GuardedLayer`]; what is sent is
+/// counted.
 ///
 /// Make it on the runtime that will use it: its worker lives there.
 ///
 /// # Errors
 /// If the configuration's certificates or credentials can't be used.
-pub fn for_requests(config: &Config) -> Result<Client, kube::Error> {
+pub fn for_requests(config: &Config, metrics: &Metrics) -> Result<Client, kube::Error> {
     let builder = builder(limited(config, REQUEST_READ_TIMEOUT))?;
-    Ok(builder.with_layer(&GuardedLayer).build())
+    let counted = CountedLayer::new(&config.cluster_url, metrics);
+    Ok(builder.with_layer(&counted).with_layer(&GuardedLayer).build())
 }
 
 /// A client for watches, with connections of its own. It can't change anything. `on_answer` is called for
@@ -47,6 +50,7 @@ pub fn for_requests(config: &Config) -> Result<Client, kube::Error> {
 /// If the configuration's certificates or credentials can't be used.
 pub fn for_watches(
     config: &Config,
+    metrics: &Metrics,
     on_answer: impl Fn() + Clone + Send + 'static,
 ) -> Result<Client, kube::Error> {
     let builder = builder(limited(config, WATCH_READ_TIMEOUT))?;
@@ -56,7 +60,8 @@ pub fn for_watches(
         }
         response
     });
-    Ok(builder.with_layer(&answered).with_layer(&GuardedLayer).build())
+    let counted = CountedLayer::new(&config.cluster_url, metrics);
+    Ok(builder.with_layer(&counted).with_layer(&answered).with_layer(&GuardedLayer).build())
 }
 
 /// The requests of a client, as layers take them.

@@ -59,6 +59,7 @@ pub fn claim(mut whole: PersistentVolumeClaim) -> Claim {
             .and_then(|s| s.volume_name.as_deref())
             .filter(|name| !name.is_empty())
             .map(Into::into),
+        bound: whole.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound"),
         class: class.map(Into::into),
         provisioner: named_provisioner(metadata).map(Into::into),
         selected_node: annotation(metadata, names::SELECTED_NODE).map(Into::into),

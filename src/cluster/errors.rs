@@ -81,6 +81,20 @@ impl CallError {
         }
     }
 
+    /// A bounded word for what follows from it.
+    #[must_use]
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::NotLeading(_) => "NotLeading",
+            Self::NotFound { .. } => "NotFound",
+            Self::AlreadyExists { .. } => "AlreadyExists",
+            Self::Conflict { .. } => "Conflict",
+            Self::Rejected { .. } => "Rejected",
+            Self::Forbidden { .. } => "Forbidden",
+            Self::Unavailable { .. } => "Unavailable",
+        }
+    }
+
     /// The call took longer than it was given.
     #[must_use]
     pub fn timed_out(what: String, limit: Duration) -> Self {

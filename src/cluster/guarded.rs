@@ -72,7 +72,9 @@ fn check(request: &Request<Body>) -> Result<(), BoxError> {
         return Ok(());
     }
     match request.extensions().get::<Authority>() {
-        Some(Authority::Leader(guard)) => Ok(guard.remaining().map(drop)?),
+        Some(Authority::Leader(guard)) => {
+            Ok(guard.begin(format_args!("{} {}", request.method(), request.uri().path())).map(drop)?)
+        }
         Some(Authority::Events) if is_event(request.uri().path()) => Ok(()),
         _ => Err(Box::new(Unauthorised {
             method: request.method().clone(),

@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod clients;
+mod counted;
 pub mod decode;
 mod errors;
 pub mod evidence;
@@ -11,6 +12,7 @@ pub mod permissions;
 pub mod watch;
 
 pub use calls::Calls;
+pub use counted::CountedLayer;
 pub use errors::CallError;
 pub(crate) use errors::with_sources;
 pub use guarded::{Authority, GuardedLayer};

@@ -65,7 +65,8 @@ async fn serve(controller: ProvisionController, stop: impl Future<Output = ()>) 
         let waiting = Role::Unknown("the API server has not answered yet".to_owned());
         controller.health.role(&served.options.provisioner_name, waiting);
     }
-    let client = clients::for_requests(&controller.cluster).map_err(|e| client_error(&controller, e))?;
+    let client = clients::for_requests(&controller.cluster, &controller.metrics)
+        .map_err(|e| client_error(&controller, e))?;
     let calls = Calls::new(client, permissions(&controller));
     let mut stop = std::pin::pin!(stop);
     let cluster = tokio::select! {
@@ -246,11 +247,7 @@ fn start_arbiter(
         provisioner: served.backend.clone(),
         capabilities,
         served: works_for,
-        installation: names::installation(
-                cluster,
-                &options.provisioner_name,
-                options.instance.as_deref(),
-            ),
+        installation: names::installation(cluster, &options.provisioner_name, options.instance.as_deref()),
         provision_timeout: options.provision_timeout,
         deletion_timeout: options.deletion_timeout,
         calls: calls.clone(),
@@ -404,7 +401,7 @@ impl Watch<'_> {
         let watcher =
             WatcherActor::new(kind, wrap, self.arbiters.to_vec(), health.clone(), metrics.clone()).start();
         let heard = watcher.clone();
-        let client = clients::for_watches(cluster, move || heard.do_send(Watched))?;
+        let client = clients::for_watches(cluster, metrics, move || heard.do_send(Watched))?;
         WatcherActor::follow(&watcher, watch::batches(events(client), slim).boxed());
         Ok(())
     }

@@ -7,6 +7,7 @@ mod campaign;
 mod contest;
 mod desk;
 mod guard;
+pub mod history;
 mod layer;
 mod machine;
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub struct Claim {
     pub deleting: bool,
     /// `spec.volumeName`: set when it is bound, or when its user chose a volume.
     pub volume_name: Option<Box<str>>,
+    /// Its phase is Bound: its user waits no more.
+    pub bound: bool,
     /// Its class, from the annotation or the field.
     pub class: Option<Arc<str>>,
     /// The provisioner that its annotation names.

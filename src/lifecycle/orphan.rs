@@ -47,11 +47,13 @@ impl fmt::Display for Spared {
             Self::Policy => f.write_str("it was not made to be deleted with its claim"),
             Self::UsedBy(volume) => write!(f, "volume {volume} uses it"),
             Self::ClaimLives(claim) => write!(f, "its claim {claim} lives"),
-            Self::TooYoung(rest) => write!(f, "a call for it may be under way; it is looked at again in {rest:?}"),
-            Self::ReportOnly => f.write_str("orphans are only reported (--orphans=report)"),
-            Self::HoldsData => {
-                f.write_str("it may hold data, and only unused orphans are deleted (--orphans=delete deletes all)")
+            Self::TooYoung(rest) => {
+                write!(f, "a call for it may be under way; it is looked at again in {rest:?}")
             }
+            Self::ReportOnly => f.write_str("orphans are only reported (--orphans=report)"),
+            Self::HoldsData => f.write_str(
+                "it may hold data, and only unused orphans are deleted (--orphans=delete deletes all)",
+            ),
         }
     }
 }

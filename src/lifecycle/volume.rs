@@ -103,7 +103,11 @@ mod tests {
             ("terminating and released", Volume { deleting: true, ..volume() }, Delete(Proof::Released)),
             ("bound", Volume { phase: Phase::Bound, ..volume() }, Leave),
             ("bound and terminating", Volume { phase: Phase::Bound, deleting: true, ..volume() }, Leave),
-            ("bound without our finalizer", Volume { phase: Phase::Bound, finalizer: false, ..volume() }, Adopt),
+            (
+                "bound without our finalizer",
+                Volume { phase: Phase::Bound, finalizer: false, ..volume() },
+                Adopt,
+            ),
             (
                 "bound and terminating without it",
                 Volume { phase: Phase::Bound, finalizer: false, deleting: true, ..volume() },

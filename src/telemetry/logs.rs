@@ -33,12 +33,13 @@ pub enum LogFormat {
     Human,
 }
 
-/// What applies unless a directive says otherwise: libraries speak only when something is wrong. The
+/// What applies unless a directive says otherwise: libraries speak only when something is wrong. (A
+/// broken watch is told by the Watcher, once, so kube_runtime's line a second is not.) The
 /// OpenTelemetry SDK is silent, because it would report every failed batch; `export` tells it once. A target is a mere
 /// prefix: `kube=warn` would silence this program as well.
 const BASE: &str = "info,actix=warn,h2=warn,hyper=warn,hyper_util=warn,kube_client=warn,kube_core=warn,\
-                    kube_runtime=warn,reqwest=warn,rustls=warn,tower=warn,opentelemetry=off,\
-                    opentelemetry_sdk=off,opentelemetry_otlp=off,opentelemetry-otlp=off";
+                    kube_leader_election=warn,kube_runtime=error,reqwest=warn,rustls=warn,tower=warn,\
+                    opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,opentelemetry-otlp=off";
 
 /// Changes what is logged while the program runs.
 #[derive(Clone)]

@@ -133,13 +133,12 @@ where
         .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::DEBUG))
 }
 
-/// Our spans and events, and kube's span for each request (DEBUG). Which traces are kept is the
+/// Our spans. Events are the log's: what failed is in a span's status already. Which traces are kept is the
 /// sampler's decision.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
-    let target = metadata.target();
-    let ours = target.starts_with("kube_provisioner") && *metadata.level() <= Level::INFO;
-    let request = target.starts_with("kube_client") && metadata.is_span();
-    ours || request
+    metadata.is_span()
+        && metadata.target().starts_with("kube_provisioner")
+        && *metadata.level() <= Level::DEBUG
 }
 
 impl TelemetryGuard {

@@ -1,6 +1,8 @@
 //! What the standard `OTEL_*` variables say about traces, read once. Those that the OpenTelemetry SDK
 //! reads by itself (headers, timeout, batches, resource attributes) are left to it.
 
+use std::time::Duration;
+
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
@@ -8,6 +10,10 @@ use super::TelemetryError;
 
 /// Places for spans that wait for the collector; the SDK's 2048 lose half of a burst of 10,000.
 const QUEUE_SIZE: usize = 32_768;
+
+/// How long a span waits for others before they are sent together. The SDK's 5 s would all be lost with a
+/// leader that dies, which is when people look.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// The name under which traces are found, unless it is configured.
 const SERVICE_NAME: &str = "kube-provisioner";
@@ -21,6 +27,8 @@ pub(crate) struct OtlpSettings {
     pub(crate) ratio: f64,
     /// How many spans may wait.
     pub(crate) queue_size: usize,
+    /// How long spans wait to be sent together.
+    pub(crate) delay: Duration,
     /// What spans say about this process, where the environment does not.
     pub(crate) resource_defaults: Vec<(&'static str, String)>,
 }
@@ -45,7 +53,8 @@ impl OtlpSettings {
         Ok(Some(Self {
             endpoint: checked_endpoint(source, endpoint)?,
             ratio: ratio(&set)?,
-            queue_size: queue_size(&set)?,
+            queue_size: positive("OTEL_BSP_MAX_QUEUE_SIZE", &set)?.unwrap_or(QUEUE_SIZE),
+            delay: delay(&set)?,
             resource_defaults: resource_defaults(instance, &set),
         }))
     }
@@ -114,15 +123,21 @@ fn ratio_argument(set: &dyn Fn(&str) -> Option<String>) -> Result<f64, Telemetry
     }
 }
 
-fn queue_size(set: &dyn Fn(&str) -> Option<String>) -> Result<usize, TelemetryError> {
-    let Some(text) = set("OTEL_BSP_MAX_QUEUE_SIZE") else { return Ok(QUEUE_SIZE) };
+fn delay(set: &dyn Fn(&str) -> Option<String>) -> Result<Duration, TelemetryError> {
+    let milliseconds = positive("OTEL_BSP_SCHEDULE_DELAY", set)?;
+    Ok(milliseconds.map_or(DELAY, |milliseconds| Duration::from_millis(milliseconds as u64)))
+}
+
+fn positive(
+    name: &'static str,
+    set: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<usize>, TelemetryError> {
+    let Some(text) = set(name) else { return Ok(None) };
     match text.trim().parse::<usize>() {
-        Ok(size) if size > 0 => Ok(size),
-        _ => Err(TelemetryError::Setting {
-            source_name: "OTEL_BSP_MAX_QUEUE_SIZE",
-            value: text,
-            wanted: "a whole number above 0",
-        }),
+        Ok(number) if number > 0 => Ok(Some(number)),
+        _ => {
+            Err(TelemetryError::Setting { source_name: name, value: text, wanted: "a whole number above 0" })
+        }
     }
 }
 

@@ -98,6 +98,15 @@ impl Programs {
         };
         tokio::task::spawn_blocking(build).await?
     }
+
+    /// Builds the product alone, where the cast has no Go peer.
+    ///
+    /// # Errors
+    /// If it cannot be built.
+    pub async fn only_ours(profile: Profile) -> Result<Self> {
+        let ours = tokio::task::spawn_blocking(move || product::build(profile)).await??;
+        Ok(Self { ours, peer: PathBuf::new() })
+    }
 }
 
 /// The candidates' common ground: a share of a control plane, and a class.

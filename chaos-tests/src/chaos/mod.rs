@@ -7,10 +7,13 @@ pub mod churn;
 pub mod clocks;
 pub mod crash;
 pub mod failover;
+pub mod history;
 pub mod load;
 mod numbers;
+pub mod picture;
 pub mod stall;
 pub mod terms;
+pub mod tracing_cost;
 
 use std::process::ExitCode;
 
@@ -42,6 +45,8 @@ enum Scenario {
     Churn(churn::Churn),
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
+    TracingCost(tracing_cost::TracingCost),
+    Picture(picture::Picture),
     CrashPoints(crash::CrashPoints),
 }
 
@@ -93,6 +98,8 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Churn(options) => churn::run(options).await,
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
+            Scenario::TracingCost(options) => tracing_cost::run(&options).await,
+            Scenario::Picture(options) => picture::run(&options),
             Scenario::CrashPoints(options) => crash::command(options).await,
         }
     };

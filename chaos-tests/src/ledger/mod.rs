@@ -160,7 +160,7 @@ impl Ledger {
         .await
     }
 
-    /// Waits until `look` finds what it is after; see [`LOOK_EVERY`].
+    /// Waits until `look` finds what it is after; every few milliseconds, a bounded number of times.
     ///
     /// # Errors
     /// If it does not within `deadline`, with the log in the message.

@@ -101,9 +101,17 @@ fn wait_at(root: &Path, door: Option<&str>) -> Result<()> {
     fs::write(root.join(ARRIVED).join(door), "").with_context(|| format!("cannot arrive at door {door}"))?;
     let door = root.join(DOORS).join(door);
     while !door.exists() {
-        thread::sleep(LOOK_EVERY);
+        look_later(root);
     }
     Ok(())
+}
+
+/// A call whose replica was killed goes on, and must not outlive the test: it ends with the ledger's files.
+fn look_later(root: &Path) {
+    if !root.exists() {
+        std::process::exit(1);
+    }
+    thread::sleep(LOOK_EVERY);
 }
 
 /// See [`Conduct::lingering_ms`]. Only the process group of the call is killed when its time is over.
@@ -167,7 +175,7 @@ fn say(root: &Path, call: &Call, words: Words, out: &mut impl Write) -> Result<(
         }
         Words::Exit(code) => std::process::exit(code),
         Words::Hang => loop {
-            thread::park();
+            look_later(root);
         },
     }
     Ok(())

@@ -170,8 +170,8 @@ fn writes(stage: &Stage<'_>, credential: &str) -> Vec<Sent> {
 fn leaders_credential(stage: &Stage<'_>) -> String {
     let log = stage.scope.plane().audit_log().unwrap();
     let sent = audit::requests_of(log, stage.scope.namespace()).unwrap();
-    let renewals = sent.iter().filter(|s| s.resource == "leases" && s.verb == "patch" && s.status == 200);
-    renewals.last().unwrap().credential.clone()
+    let mut renewals = sent.iter().filter(|s| s.resource == "leases" && s.verb == "patch" && s.status == 200);
+    renewals.next_back().unwrap().credential.clone()
 }
 
 /// Issue 4, must show 4.

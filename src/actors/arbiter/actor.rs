@@ -1,33 +1,32 @@
-//! The Arbiter actor: feeds the [`Arbiter`] and carries its effects out.
+//! The Arbiter actor: feeds the [`Arbiter`] and carries its effects out. What it tells of them is in
+//! `telling`.
+
+mod telling;
 
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
     pin::Pin,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::{Arbiter, Effect, Ended, Key, Kind, Rules, Verdict};
+use super::{Arbiter, Effect, Key, Rules, repeats::Repeats};
 use crate::{
     actors::{
         recorder::Record,
-        volume::{Begin, Desk, Outcome, ProvisionTask, Stop, Task, VolumeActor},
+        volume::{Begin, Desk, Outcome, Stop, Task, VolumeActor},
     },
-    clock::{self, Clock},
+    clock::{self, BootTime, Clock},
     cluster::watch,
     lease::LeaderGuard,
     lifecycle::objects::{Claim, Class, Node, Version, Volume},
     provisioner::Asset,
-    telemetry::{
-        health::Health,
-        metrics::{Metrics, Operation, Verdict as Counted},
-        trace::{self, Traces},
-    },
+    telemetry::{health::Health, metrics::Metrics, trace::Traces},
 };
 
 /// How often the Arbiter shows that it is alive, and brings its gauges up to date.
@@ -61,11 +60,24 @@ pub struct ArbiterActor {
     desk: Arc<Desk>,
     setup: Setup,
     beat_name: String,
-    running: HashMap<Key, Addr<VolumeActor>>,
+    running: HashMap<Key, Underway>,
+    repeats: Repeats,
     alarm: Option<SpawnHandle>,
     drained: Vec<oneshot::Sender<()>>,
     /// Reasons that were shown in the gauge, to show them as 0 once nobody waits for them.
     shown: HashSet<&'static str>,
+}
+
+/// An operation under way.
+struct Underway {
+    actor: Addr<VolumeActor>,
+    task: Task,
+    span: Span,
+    epoch: u64,
+    attempt: u32,
+    began: BootTime,
+    /// Its trace tells already that it is under way.
+    told: bool,
 }
 
 impl ArbiterActor {
@@ -80,6 +92,7 @@ impl ArbiterActor {
                 beat_name: format!("arbiter/{}", setup.provisioner),
                 setup,
                 running: HashMap::new(),
+                repeats: Repeats::default(),
                 alarm: None,
                 drained: Vec::new(),
                 shown: HashSet::new(),
@@ -94,13 +107,17 @@ impl ArbiterActor {
                     self.start(task, guard, attempt, waited);
                 }
                 Effect::Stop(key) => {
-                    if let Some(actor) = self.running.get(&key) {
-                        actor.do_send(Stop);
+                    if let Some(underway) = self.running.get(&key) {
+                        underway.actor.do_send(Stop);
                     }
                 }
                 Effect::Tell(note) => self.desk.recorder.do_send(Record(note)),
                 Effect::ReadMark(guard) => self.read_mark(guard, ctx),
                 Effect::Ended(ended) => self.ended(&ended),
+                Effect::Queued(lane) => self.queue(lane).enqueued(),
+                Effect::Unqueued(lane) => self.queue(lane).removed(),
+                Effect::Waited(waited) => self.waited(&waited),
+                Effect::Over(story) => self.end_trace(&story),
             }
         }
         self.set_alarm(ctx);
@@ -113,18 +130,12 @@ impl ArbiterActor {
             Task::Provision(_) => self.setup.metrics.claims_queue.started(&key, waited),
             Task::Remove(_) | Task::Orphan(_) => self.setup.metrics.volumes_queue.started(&key, waited),
         }
-        let span = self.span(&task, &guard, attempt);
-        let begin = Begin { desk: self.desk.clone(), task, guard, span };
-        self.running.insert(key, VolumeActor::begin(begin));
-    }
-
-    fn span(&self, task: &Task, guard: &LeaderGuard, number: u32) -> Span {
-        let attempt = trace::Attempt { epoch: guard.epoch().number, identity: &self.setup.identity, number };
-        match task {
-            Task::Provision(task) => self.setup.traces.attempt_span(&traced_claim(task), &attempt),
-            Task::Remove(task) => self.setup.traces.deletion_span(&traced_volume(&task.volume), &attempt),
-            Task::Orphan(task) => tracing::info_span!("remove orphan", volume = &*task.name),
-        }
+        let epoch = guard.epoch().number;
+        let span = self.span(&task, epoch, attempt);
+        tracing::debug!(parent: &span, ?waited, "begun");
+        let begin = Begin { desk: self.desk.clone(), task: task.clone(), guard, span: span.clone() };
+        let (actor, began) = (VolumeActor::begin(begin), self.setup.clock.now());
+        self.running.insert(key, Underway { actor, task, span, epoch, attempt, began, told: false });
     }
 
     fn read_mark(&self, guard: LeaderGuard, ctx: &mut Context<Self>) {
@@ -136,82 +147,6 @@ impl ArbiterActor {
                 Err(error) => tracing::warn!(%error, "claims are read one by one during this leadership"),
             }
         });
-    }
-
-    fn ended(&self, ended: &Ended) {
-        match &ended.task {
-            Task::Provision(task) => self.provision_ended(task, ended),
-            Task::Remove(task) => self.remove_ended(&task.volume, ended),
-            Task::Orphan(task) => self.orphan_ended(&task.name, ended),
-        }
-    }
-
-    fn orphan_ended(&self, asset: &str, ended: &Ended) {
-        self.setup.metrics.volumes_queue.finished(asset);
-        match &ended.verdict {
-            Verdict::Succeeded => {
-                self.setup.metrics.backend.orphan_removed(&self.setup.provisioner);
-                tracing::info!(asset, took = ?ended.took, "removed an orphan");
-            }
-            Verdict::Failed(message, _) => tracing::warn!(asset, error = message, "an orphan was not removed"),
-            Verdict::Moot(why) => tracing::info!(asset, why, "an orphan was left alone"),
-        }
-    }
-
-    fn provision_ended(&self, task: &ProvisionTask, ended: &Ended) {
-        let (metrics, claim) = (&self.setup.metrics, task.claim.path());
-        metrics.claims_queue.finished(&task.name);
-        let trace = self.setup.traces.exported(&task.claim.uid);
-        let (source, verdict) = (source_of(&task.claim), counted(&ended.verdict));
-        metrics.volumes.provision_finished(&task.class.name, source, verdict, ended.took, trace);
-        let volume = &*task.name;
-        match &ended.verdict {
-            Verdict::Succeeded => {
-                let created = SystemTime::UNIX_EPOCH + seconds(task.claim.created);
-                let waited = SystemTime::now().duration_since(created).unwrap_or_default();
-                metrics.volumes.volume_saved(&task.class.name, waited, trace);
-                self.end_trace(task, created);
-                tracing::info!(claim, volume, took = ?ended.took, "provisioned");
-            }
-            Verdict::Failed(message, again) => {
-                metrics.claims_queue.retried();
-                if again.is_none() {
-                    metrics.volumes.gave_up(Operation::Provision);
-                }
-                tracing::warn!(claim, volume, error = message, ?again, "provisioning failed");
-            }
-            Verdict::Moot(why) => tracing::debug!(claim, volume, why, "provisioning ended without effect"),
-        }
-    }
-
-    fn end_trace(&self, task: &ProvisionTask, began: SystemTime) {
-        let life = trace::Life { began, ended: SystemTime::now(), outcome: trace::Outcome::Done, waits: &[] };
-        self.setup.traces.emit_root(&traced_claim(task), &life);
-    }
-
-    fn remove_ended(&self, removed: &Volume, ended: &Ended) {
-        let (metrics, volume) = (&self.setup.metrics, &*removed.name);
-        metrics.volumes_queue.finished(volume);
-        let class = removed.class.as_deref().unwrap_or_default();
-        let trace = self.setup.traces.exported(&removed.uid);
-        metrics.volumes.delete_finished(class, counted(&ended.verdict), ended.took, trace);
-        match &ended.verdict {
-            Verdict::Succeeded => {
-                let now = SystemTime::now();
-                let began = now.checked_sub(ended.took).unwrap_or(now);
-                let life = trace::Life { began, ended: now, outcome: trace::Outcome::Done, waits: &[] };
-                self.setup.traces.emit_deletion_root(&traced_volume(removed), &life);
-                tracing::info!(volume, took = ?ended.took, "removed");
-            }
-            Verdict::Failed(message, again) => {
-                metrics.volumes_queue.retried();
-                if again.is_none() {
-                    metrics.volumes.gave_up(Operation::Delete);
-                }
-                tracing::warn!(volume, error = message, ?again, "removing failed");
-            }
-            Verdict::Moot(why) => tracing::debug!(volume, why, "removing ended without effect"),
-        }
     }
 
     /// One timer at most is set: for the earliest wait that ends.
@@ -237,65 +172,6 @@ impl ArbiterActor {
             }
         }
     }
-
-    fn show(&mut self) {
-        let (metrics, name) = (&self.setup.metrics, &*self.setup.provisioner);
-        for (kind, objects) in self.arbiter.world().sizes() {
-            metrics.cluster.cached(kind.as_str(), objects, objects * bytes_of(kind));
-        }
-        let counts = self.arbiter.pending_by_reason();
-        self.shown.extend(counts.keys());
-        for reason in &self.shown {
-            metrics.volumes.pending(name, reason, counts.get(reason).copied().unwrap_or_default());
-        }
-    }
-}
-
-/// What one cached object takes, measured; the metric of bytes is made from it.
-const fn bytes_of(kind: Kind) -> usize {
-    match kind {
-        Kind::Claims => 600,
-        Kind::Volumes => 560,
-        Kind::Classes => 2500,
-        Kind::Nodes => 1500,
-    }
-}
-
-const fn counted(verdict: &Verdict) -> Counted {
-    match verdict {
-        Verdict::Succeeded => Counted::Succeeded,
-        Verdict::Failed(..) => Counted::Failed,
-        Verdict::Moot(_) => Counted::Neither,
-    }
-}
-
-fn seconds(since_1970: i64) -> Duration {
-    Duration::from_secs(u64::try_from(since_1970).unwrap_or_default())
-}
-
-/// The kind of a claim's data source, as the Go library labels its metrics.
-fn source_of(claim: &Claim) -> &str {
-    let spec = claim.whole.as_ref().and_then(|whole| whole.spec.as_ref());
-    spec.and_then(|spec| spec.data_source.as_ref()).map_or("", |source| &source.kind)
-}
-
-fn traced_claim(task: &ProvisionTask) -> trace::Claim<'_> {
-    trace::Claim {
-        namespace: &task.claim.namespace,
-        name: &task.claim.name,
-        uid: &task.claim.uid,
-        class: &task.class.name,
-        volume: &task.name,
-    }
-}
-
-fn traced_volume(volume: &Volume) -> trace::Volume<'_> {
-    trace::Volume {
-        name: &volume.name,
-        uid: &volume.uid,
-        class: volume.class.as_deref().unwrap_or_default(),
-        provisioning: volume.traceparent.as_deref(),
-    }
 }
 
 impl Actor for ArbiterActor {
@@ -306,6 +182,7 @@ impl Actor for ArbiterActor {
         ctx.run_interval(BEAT, |actor, _| {
             actor.setup.health.beat(&actor.beat_name);
             actor.show();
+            actor.tell_underway();
         });
         ctx.run_interval(self.setup.resync_period, |actor, ctx| {
             actor.arbiter.resync(actor.setup.clock.now());
@@ -373,16 +250,36 @@ impl Handler<RemoveOrphans> for ArbiterActor {
     }
 }
 
-/// A leadership begins (with its guard) or ends.
+/// A leadership begins or ends.
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
-pub struct LeadershipChanged(pub Option<LeaderGuard>);
+pub enum LeadershipChanged {
+    /// It begins under this guard, after nobody has led for so long.
+    Began(LeaderGuard, Duration),
+    /// It has ended.
+    Ended,
+}
+
+impl LeadershipChanged {
+    /// The permission to act, if there is one now.
+    #[must_use]
+    pub fn guard(self) -> Option<LeaderGuard> {
+        match self {
+            Self::Began(guard, _) => Some(guard),
+            Self::Ended => None,
+        }
+    }
+}
 
 impl Handler<LeadershipChanged> for ArbiterActor {
     type Result = ();
 
-    fn handle(&mut self, LeadershipChanged(guard): LeadershipChanged, ctx: &mut Self::Context) {
-        self.arbiter.leadership(guard, self.setup.clock.now());
+    fn handle(&mut self, change: LeadershipChanged, ctx: &mut Self::Context) {
+        let now = self.setup.clock.now();
+        match change {
+            LeadershipChanged::Began(guard, gap) => self.arbiter.lead_after(gap, guard, now),
+            LeadershipChanged::Ended => self.arbiter.leadership(None, now),
+        }
         self.carry_out(ctx);
     }
 }
@@ -419,7 +316,6 @@ impl Handler<Finished> for ArbiterActor {
     type Result = ();
 
     fn handle(&mut self, Finished { key, outcome }: Finished, ctx: &mut Self::Context) {
-        self.running.remove(&key);
         self.arbiter.finished(&key, outcome, clock::jitter(), self.setup.clock.now());
         self.carry_out(ctx);
     }

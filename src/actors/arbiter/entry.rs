@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub(super) orphan: Option<Arc<OrphanTask>>,
     /// The reason for waiting that was last told.
     pub(super) told: Option<PendingReason>,
+    /// Since when something is to be done.
+    pub(super) wanted: Option<BootTime>,
 }
 
 /// Where a key is.
@@ -89,6 +91,13 @@ impl Entry {
         match self.state {
             State::Queued { since, .. } => since,
             _ => BootTime::default(),
+        }
+    }
+
+    /// If it is queued, it waits only from now on.
+    pub(super) fn wait_from(&mut self, now: BootTime) {
+        if let State::Queued { since, .. } = &mut self.state {
+            *since = now;
         }
     }
 

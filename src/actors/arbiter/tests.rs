@@ -1,11 +1,18 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod telling;
+
 use super::*;
 use crate::{
-    actors::volume::Failure,
+    actors::volume::{Failure, Outcome},
     clock::SystemClock,
+    cluster::watch,
     lease::Epoch,
-    lifecycle::objects::{ClaimRef, Phase},
+    lifecycle::{
+        objects::{Claim, ClaimRef, Class, Node, Phase, Volume},
+        tell::Reason,
+    },
+    provisioner::Asset,
 };
 
 const OURS: &str = "ours.dev";
@@ -146,7 +153,7 @@ fn line(effect: &Effect) -> Option<String> {
         Effect::Start { task: Task::Orphan(task), .. } => Some(format!("remove orphan {}", task.name)),
         Effect::Stop(key) => Some(format!("stop {key}")),
         Effect::Tell(note) => Some(format!("tell {} {}", note.about.name, note.reason.as_str())),
-        Effect::ReadMark(_) | Effect::Ended(_) => None,
+        _ => None,
     }
 }
 

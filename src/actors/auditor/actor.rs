@@ -78,7 +78,8 @@ impl AuditorActor {
         let (subject, arbiter, me) = (self.setup.subject.clone(), self.setup.arbiter.clone(), ctx.address());
         let guard = guard.clone();
         tokio::spawn(async move {
-            let ask = |suspects| async move { arbiter.send(UnknownAmong(suspects)).await.unwrap_or_default() };
+            let ask =
+                |suspects| async move { arbiter.send(UnknownAmong(suspects)).await.unwrap_or_default() };
             let survey = subject.survey(guard.epoch().number, ask).await;
             me.do_send(Surveyed { guard, survey });
         });
@@ -140,11 +141,11 @@ impl Actor for AuditorActor {
 impl Handler<LeadershipChanged> for AuditorActor {
     type Result = ();
 
-    fn handle(&mut self, LeadershipChanged(guard): LeadershipChanged, ctx: &mut Self::Context) {
+    fn handle(&mut self, changed: LeadershipChanged, ctx: &mut Self::Context) {
         let Setup { grace, capabilities, ref clock, .. } = self.setup;
         let policy = if self.restored { OrphanPolicy::Report } else { self.setup.policy };
         self.leadership =
-            guard.map(|guard| (guard, Audit::new(policy, grace, capabilities, clock.now())));
+            changed.guard().map(|guard| (guard, Audit::new(policy, grace, capabilities, clock.now())));
         if self.leadership.is_some() && capabilities.list {
             self.survey_in(Duration::ZERO, ctx);
         }

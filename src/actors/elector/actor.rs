@@ -83,7 +83,8 @@ impl ElectorActor {
     fn begun(&self, status: &LeaseStatus, guard: crate::lease::LeaderGuard) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
         let epoch = guard.epoch().clone();
-        self.publish(&LeadershipChanged(Some(guard)));
+        let gap = status.takeover.map(|takeover| takeover.since_last_sign).unwrap_or_default();
+        self.publish(&LeadershipChanged::Began(guard, gap));
         metrics.leadership.leads(lease, epoch.number);
         let takeover = status.takeover.map(|takeover| takeover.since_free);
         if let Some(taken) = takeover {
@@ -95,7 +96,7 @@ impl ElectorActor {
 
     fn ended(&self, status: &LeaseStatus, epoch: &Epoch) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
-        self.publish(&LeadershipChanged(None));
+        self.publish(&LeadershipChanged::Ended);
         metrics.leadership.stands_by(lease);
         tracing::info!(%provisioner, lease, %epoch, identity = %status.identity, "stopped leading");
         self.tell(epoch, format!("{} stopped leading", status.identity));

@@ -11,7 +11,10 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{Instrument, Span};
 
-use super::{Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task};
+use super::{
+    Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task,
+    call::{self, Ended},
+};
 use crate::{
     actors::{arbiter::Finished, auditor, recorder::Record},
     clock,
@@ -21,7 +24,7 @@ use crate::{
     provisioner::{
         Call, Capabilities, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
     },
-    telemetry,
+    telemetry::{metrics::Metrics, trace},
 };
 
 /// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
@@ -49,7 +52,7 @@ pub struct Desk {
     /// Where ends are reported.
     pub arbiter: Recipient<Finished>,
     /// What is counted.
-    pub metrics: telemetry::metrics::Metrics,
+    pub metrics: Metrics,
 }
 
 /// One operation under one leadership. Lives as long as the operation.
@@ -84,7 +87,7 @@ impl VolumeActor {
         let setting = Setting {
             served: desk.served.clone(),
             selective: desk.capabilities.selective,
-            traceparent: telemetry::trace::traceparent_of(&span),
+            traceparent: trace::traceparent_of(&span),
         };
         let (operation, first) = Operation::begin(task.clone(), setting);
         Self::create(|ctx| {
@@ -96,13 +99,21 @@ impl VolumeActor {
 
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         let work = Work { desk: self.desk.clone(), guard: self.guard.clone(), task: self.task.clone() };
-        let traceparent = telemetry::trace::traceparent_of(&self.span);
         let me = ctx.address();
-        let effect = async move { me.do_send(Answered(work.carry_out(effect, traceparent).await)) };
+        let effect = async move { me.do_send(Answered(work.carry_out(effect).await)) };
         self.under_way = Some(tokio::spawn(effect.instrument(self.span.clone())));
     }
 
     fn finish(&mut self, outcome: Outcome, ctx: &mut Context<Self>) {
+        match &outcome {
+            Outcome::Failed(failure) => trace::failed(&self.span, failure.reason.as_str(), &failure.message),
+            Outcome::Stopped { .. } => {
+                trace::failed(&self.span, "LeadershipEnded", "cut off: the leadership ended");
+            }
+            _ => {}
+        }
+        // The attempt is over; the Arbiter ends its span.
+        self.span = Span::none();
         self.desk.arbiter.do_send(Finished { key: self.task.name().clone(), outcome });
         ctx.stop();
     }
@@ -159,7 +170,7 @@ struct Work {
 }
 
 impl Work {
-    async fn carry_out(&self, effect: Effect, traceparent: Option<String>) -> Answer {
+    async fn carry_out(&self, effect: Effect) -> Answer {
         let (calls, guard, name) = (&self.desk.calls, &self.guard, self.task.name());
         match effect {
             Effect::ReadClaim { namespace, name } => {
@@ -182,9 +193,9 @@ impl Work {
             }
             Effect::FindUsers => Answer::Users(self.find_users().await),
             Effect::Unselect => self.unselect().await,
-            Effect::CallProvision => self.provision(traceparent).await,
-            Effect::CallDelete(volume) => self.delete(volume, traceparent).await,
-            Effect::CallKeep(volume) => self.keep(volume, traceparent).await,
+            Effect::CallProvision => self.provision().await,
+            Effect::CallDelete(volume) => self.delete(volume).await,
+            Effect::CallKeep(volume) => self.keep(volume).await,
             Effect::Wait(time) => {
                 tokio::time::sleep(time).await;
                 Answer::Waited
@@ -208,13 +219,15 @@ impl Work {
         }
     }
 
-    async fn provision(&self, traceparent: Option<String>) -> Answer {
+    async fn provision(&self) -> Answer {
         let Task::Provision(task) = &self.task else { return Answer::NotLeading };
-        if !self.guard.is_valid() {
+        if self.guard.begin(format_args!("provision {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let limit = self.desk.provision_timeout;
-        let Some(options) = self.volume_options(task, self.call(limit, traceparent)) else {
+        let span =
+            trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend provision"));
+        let Some(options) = self.volume_options(task, self.call(limit, &span)) else {
             let cause = "internal error: the claim was not kept whole".into();
             return Answer::Provisioned(Err(ProvisionError::NoChange(cause)));
         };
@@ -223,7 +236,7 @@ impl Work {
             return Answer::Provisioned(Err(IgnoredError::new("filtered by should_provision").into()));
         }
         let call = async move { provisioner.provision(options).await.map(Box::new) };
-        Answer::Provisioned(match self.timed("provision", limit, call).await {
+        Answer::Provisioned(match self.timed("provision", limit, span, call, call::provisioned).await {
             Ok(answer) => answer,
             Err(message) => Err(ProvisionError::Background(message.into())),
         })
@@ -243,8 +256,8 @@ impl Work {
         })
     }
 
-    async fn delete(&self, volume: Arc<PersistentVolume>, traceparent: Option<String>) -> Answer {
-        if !self.guard.is_valid() {
+    async fn delete(&self, volume: Arc<PersistentVolume>) -> Answer {
+        if self.guard.begin(format_args!("delete {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let provisioner = self.desk.provisioner.clone();
@@ -252,32 +265,35 @@ impl Work {
             return Answer::Deleted(Err(IgnoredError::new("filtered by should_delete").into()));
         }
         let limit = self.desk.deletion_timeout;
-        let call = self.call(limit, traceparent);
+        let span =
+            trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend delete"));
+        let call = self.call(limit, &span);
         let deletion = async move { provisioner.delete_with(&volume, &call).await };
-        Answer::Deleted(match self.timed("delete", limit, deletion).await {
+        Answer::Deleted(match self.timed("delete", limit, span, deletion, call::deleted).await {
             Ok(answer) => answer,
             Err(message) => Err(DeleteError::Failed(message.into())),
         })
     }
 
-    async fn keep(&self, volume: Arc<PersistentVolume>, traceparent: Option<String>) -> Answer {
-        if !self.guard.is_valid() {
+    async fn keep(&self, volume: Arc<PersistentVolume>) -> Answer {
+        if self.guard.begin(format_args!("keep {}", self.task.name())).is_err() {
             return Answer::NotLeading;
         }
         let provisioner = self.desk.provisioner.clone();
         let limit = self.desk.deletion_timeout;
-        let call = self.call(limit, traceparent);
+        let span = trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend keep"));
+        let call = self.call(limit, &span);
         let keeping = async move { provisioner.keep(&volume, &call).await.map_err(|e| e.to_string()) };
-        Answer::Kept(self.timed("keep", limit, keeping).await.and_then(|kept| kept))
+        Answer::Kept(self.timed("keep", limit, span, keeping, call::kept).await.and_then(|kept| kept))
     }
 
-    fn call(&self, limit: Duration, traceparent: Option<String>) -> Call {
+    fn call(&self, limit: Duration, span: &Span) -> Call {
         Call {
             provisioner: self.desk.served.names.first().cloned().unwrap_or_else(|| "".into()),
             installation: self.desk.installation.clone(),
             epoch: self.guard.epoch().number,
             deadline: SystemTime::now() + limit,
-            traceparent,
+            traceparent: trace::traceparent_of(span),
         }
     }
 
@@ -287,17 +303,29 @@ impl Work {
         &self,
         operation: &'static str,
         limit: Duration,
+        span: Span,
         call: impl Future<Output = T> + Send + 'static,
+        judge: impl Fn(&T) -> Ended,
     ) -> Result<T, String> {
+        let mut observed = call::Observed::begin(&self.desk.metrics, operation, span.clone());
         let mut calls = JoinSet::new();
-        calls.spawn(call.in_current_span());
-        match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
-            Ok(Some(Ok(answer))) => Ok(answer),
-            Ok(Some(Err(error))) => Err(panicked(operation, error)),
-            Ok(None) => Err(format!("the backend's {operation} vanished")),
-            Err(_) => Err(format!("the backend's {operation} did not end within {limit:?}")),
-        }
+        calls.spawn(call.instrument(span));
+        let (answer, ended) = match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
+            Ok(Some(Ok(answer))) => {
+                let ended = judge(&answer);
+                (Ok(answer), ended)
+            }
+            Ok(Some(Err(error))) => failed("panicked", panicked(operation, error)),
+            Ok(None) => failed("panicked", format!("the backend's {operation} vanished")),
+            Err(_) => failed("timed_out", format!("the backend's {operation} did not end within {limit:?}")),
+        };
+        observed.ended = ended;
+        answer
     }
+}
+
+fn failed<T>(outcome: &'static str, message: String) -> (Result<T, String>, Ended) {
+    (Err(message.clone()), Ended { outcome, message: Some(message) })
 }
 
 fn panicked(operation: &str, error: tokio::task::JoinError) -> String {

@@ -4,6 +4,7 @@
 //! `actor.rs` carries the effects out.
 
 mod actor;
+mod call;
 mod orphan;
 mod provision;
 mod remove;
@@ -98,6 +99,17 @@ impl Task {
             Self::Provision(task) => &task.name,
             Self::Remove(task) => &task.volume.name,
             Self::Orphan(task) => &task.name,
+        }
+    }
+
+    /// Whose trace the work belongs to: the UID of the claim, or of the volume that is removed. Empty for an
+    /// orphan, which has none.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Provision(task) => &task.claim.uid,
+            Self::Remove(task) => &task.volume.uid,
+            Self::Orphan(_) => "",
         }
     }
 
@@ -278,7 +290,9 @@ impl Operation {
     pub fn answer(&mut self, answer: Answer, jitter: f64) -> Step {
         match (self, answer) {
             (Self::Provision(operation), Answer::NotLeading) => Step::Done(operation.not_called()),
-            (Self::Remove(_) | Self::Orphan(_), Answer::NotLeading) => Step::Done(Outcome::Stopped { unknown: false }),
+            (Self::Remove(_) | Self::Orphan(_), Answer::NotLeading) => {
+                Step::Done(Outcome::Stopped { unknown: false })
+            }
             (Self::Provision(operation), answer) => operation.answer(answer, jitter),
             (Self::Remove(operation), answer) => operation.answer(answer, jitter),
             (Self::Orphan(operation), answer) => operation.answer(answer),

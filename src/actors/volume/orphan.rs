@@ -25,7 +25,9 @@ impl Orphan {
             Answer::Users(Err(CallError::NotLeading(_))) => Step::Done(Outcome::Stopped { unknown: false }),
             Answer::Users(Err(error)) => failed(Reason::ProvisioningCleanupFailed, error),
             Answer::Deleted(Ok(())) => Step::Done(Outcome::Removed),
-            Answer::Deleted(Err(DeleteError::Ignored(ignored))) => Step::Done(Outcome::Ignored(ignored.reason)),
+            Answer::Deleted(Err(DeleteError::Ignored(ignored))) => {
+                Step::Done(Outcome::Ignored(ignored.reason))
+            }
             Answer::Deleted(Err(error)) => failed(Reason::ProvisioningCleanupFailed, error),
             answer => out_of_turn(Reason::ProvisioningCleanupFailed, &answer),
         }

@@ -125,8 +125,7 @@ impl Remove {
             claim.path()
         );
         let note = Note::new(&**volume, Reason::VolumeDelete, message);
-        let effect =
-            Effect::StripFinalizer { uid: volume.uid.clone(), version: Some(volume.version) };
+        let effect = Effect::StripFinalizer { uid: volume.uid.clone(), version: Some(volume.version) };
         Step::TellAndDo(note, effect)
     }
 

@@ -18,8 +18,8 @@ use self::{
 };
 use super::BackendError;
 use crate::provisioner::{
-    Asset, AssetPage, Call, Capabilities, Cause, DeleteError, IgnoredError, ProvisionError, Provisioner, VolumeOptions,
-    async_trait,
+    Asset, AssetPage, Call, Capabilities, Cause, DeleteError, IgnoredError, ProvisionError, Provisioner,
+    VolumeOptions, async_trait,
 };
 
 mod config;

@@ -1,6 +1,6 @@
 //! Why a claim is pending or a volume is not deleted, in words and as data.
 //!
-//! Pure: [`claim`] and [`volume`] judge [`facts`] by the decisions that the controller takes; [`text`]
+//! Pure: [`claim`] and [`volume`] judge [`facts`] by the decisions that the controller takes; `text`
 //! renders. Reading the facts is done in `cluster::evidence`.
 
 mod attempt;

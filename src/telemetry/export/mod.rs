@@ -209,8 +209,11 @@ impl Export {
         metrics: &Metrics,
     ) -> Self {
         let queue = Queue::new(settings.queue_size, metrics.clone());
-        // Delay and batch size come from OTEL_BSP_* or are the SDK's.
-        let batches = BatchConfigBuilder::default().with_max_queue_size(settings.queue_size).build();
+        // The batch size comes from OTEL_BSP_MAX_EXPORT_BATCH_SIZE or is the SDK's.
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(settings.queue_size)
+            .with_scheduled_delay(settings.delay)
+            .build();
         let exit = Exit { queue: queue.clone(), inner: exporter };
         let inner = BatchSpanProcessor::builder(exit).with_batch_config(batches).build();
         let sampler = VolumeSampler { ratio: settings.ratio };

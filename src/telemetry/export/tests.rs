@@ -30,6 +30,7 @@ fn settings(endpoint: String, queue_size: usize) -> OtlpSettings {
         endpoint,
         ratio: 1.0,
         queue_size,
+        delay: Duration::from_secs(1),
         resource_defaults: vec![("service.name", "kube-provisioner".into())],
     }
 }

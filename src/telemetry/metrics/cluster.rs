@@ -33,7 +33,7 @@ impl ClusterMetrics {
             requests: into.counts(
                 "rest_client_requests",
                 &["code", "method", "host"],
-                "Requests to the API server; the code is `<error>` when no answer came",
+                "Requests to the API server, but for those about the Lease; the code is `<error>` when no answer came",
             ),
             request_duration: into.durations(
                 "rest_client_request_duration_seconds",

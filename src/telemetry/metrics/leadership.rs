@@ -39,7 +39,7 @@ impl LeadershipMetrics {
                 "kube_provisioner_takeover_duration_seconds",
                 BY_NAME,
                 TAKEOVER_BUCKETS,
-                "Time from the write that acquired the Lease to the permission to start work",
+                "Time from the instant at which the Lease was free (released, or run out) to this replica's leadership",
             ),
         }
     }
@@ -59,7 +59,7 @@ impl LeadershipMetrics {
         self.changes.at([lease.to_owned().into()]).inc();
     }
 
-    /// Work was permitted, `taken` after the Lease was acquired.
+    /// Work was permitted, `taken` after the Lease had become free.
     pub fn took_over(&self, lease: &str, taken: Duration) {
         observe(&self.takeover.at([lease.to_owned().into()]), taken, None);
     }

@@ -22,7 +22,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 pub(crate) use self::ids::{VolumeIds, VolumeSampler};
 pub use self::{
-    context::{parse_traceparent, traceparent_of},
+    context::{below_current, exported, parse_traceparent, traceparent_of},
     ids::{root_span_id, trace_id_of},
 };
 
@@ -173,6 +173,42 @@ impl Traces {
         span
     }
 
+    /// Work on a volume that is neither its provisioning nor its deletion: in the log only.
+    #[must_use]
+    pub fn upkeep_span(&self, volume: &str, attempt: &Attempt<'_>) -> Span {
+        tracing::info_span!(
+            parent: None,
+            "upkeep",
+            volume,
+            epoch = whole(attempt.epoch),
+            attempt = i64::from(attempt.number),
+        )
+    }
+
+    /// An attempt to provision that `began` is under way still. Its own span comes when it ends, and never
+    /// if this process dies before that.
+    pub fn underway(&self, claim: &Claim<'_>, attempt: &Attempt<'_>, began: SystemTime) {
+        let Some(on) = &self.0 else { return };
+        let builder = SpanBuilder::from_name("provision attempt under way")
+            .with_attributes(claim_attributes(claim).into_iter().chain(attempt_attributes(attempt)));
+        on.emit_child(trace_id_of(claim.uid), builder, began, SystemTime::now());
+    }
+
+    /// The same for an attempt to delete.
+    pub fn deletion_underway(&self, volume: &Volume<'_>, attempt: &Attempt<'_>, began: SystemTime) {
+        let Some(on) = &self.0 else { return };
+        let builder = SpanBuilder::from_name("delete attempt under way")
+            .with_attributes(volume_attributes(volume).into_iter().chain(attempt_attributes(attempt)));
+        on.emit_child(trace_id_of(volume.uid), builder, began, SystemTime::now());
+    }
+
+    /// The object with this UID has waited, under the root of its trace.
+    pub fn waited(&self, uid: &str, wait: &Wait) {
+        if let Some(on) = &self.0 {
+            on.emit_wait(trace_id_of(uid), wait);
+        }
+    }
+
     /// The root of a claim's trace, with what was waited for. Once per claim, when it is over.
     pub fn emit_root(&self, claim: &Claim<'_>, life: &Life<'_>) {
         let Some(on) = &self.0 else { return };
@@ -222,10 +258,17 @@ impl On {
 
     fn emit_wait(&self, trace: TraceId, wait: &Wait) {
         let builder = SpanBuilder::from_name("waiting")
-            .with_start_time(wait.start)
             .with_attributes([KeyValue::new("kube_provisioner.reason", wait.reason)]);
-        let mut span = self.tracer.build_with_context(builder, &self.root_of(trace));
-        span.end_with_timestamp(wait.end.max(wait.start));
+        self.emit_child(trace, builder, wait.start, wait.end);
+    }
+
+    /// A span under the root, all of which is known.
+    fn emit_child(&self, trace: TraceId, span: SpanBuilder, start: SystemTime, end: SystemTime) {
+        if self.sampler.keeps(trace) {
+            let span = span.with_start_time(start);
+            let mut span = self.tracer.build_with_context(span, &self.root_of(trace));
+            span.end_with_timestamp(end.max(start));
+        }
     }
 }
 
@@ -259,6 +302,14 @@ fn volume_attributes(volume: &Volume<'_>) -> Vec<KeyValue> {
 /// OpenTelemetry has no unsigned numbers: such a field would be exported as text.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn attempt_attributes(attempt: &Attempt<'_>) -> [KeyValue; 3] {
+    [
+        KeyValue::new("epoch", whole(attempt.epoch)),
+        KeyValue::new("attempt", i64::from(attempt.number)),
+        identity(attempt),
+    ]
 }
 
 fn identity(attempt: &Attempt<'_>) -> KeyValue {

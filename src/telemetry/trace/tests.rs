@@ -44,8 +44,13 @@ struct Replica {
 impl Replica {
     fn new(collector: &Collected, ratio: f64, log_filter: &str) -> Self {
         let clock = ManualClock::default();
-        let settings =
-            OtlpSettings { endpoint: String::new(), ratio, queue_size: 1000, resource_defaults: Vec::new() };
+        let settings = OtlpSettings {
+            endpoint: String::new(),
+            ratio,
+            queue_size: 1000,
+            delay: Duration::from_secs(1),
+            resource_defaults: Vec::new(),
+        };
         let export = Export::to(collector.clone(), &settings, &Metrics::new(&clock.shared()));
         let (layer, _) = logs::layer(LogFormat::Human, log_filter, std::io::sink).unwrap();
         let (dispatch, traces) = assemble(layer, Some(&export));
@@ -206,7 +211,30 @@ fn what_belongs_to_no_volume_is_not_exported() {
     });
     replica.stops();
     let names: Vec<_> = collector.spans().into_iter().map(|span| span.name).collect();
-    assert_eq!(names, ["HTTP", "provision attempt"]);
+    assert_eq!(names, ["provision attempt"]);
+}
+
+#[test]
+fn what_lasts_and_what_was_waited_for_is_told_under_the_root_at_once() {
+    let collector = Collected::default();
+    let replica = Replica::new(&collector, 1.0, "");
+    replica.does(|traces| {
+        traces.underway(&CLAIM, &attempt("pod-a", 2), at(0));
+        traces.waited(CLAIM.uid, &Wait { start: at(1), end: at(3), reason: "Leaderless" });
+        traces.deletion_underway(&VOLUME, &attempt("pod-a", 1), at(0));
+    });
+    replica.stops();
+    let spans = collector.spans();
+    let (underway, wait) = (named(&spans, "provision attempt under way"), named(&spans, "waiting"));
+    for span in [underway, wait] {
+        assert_eq!(span.span_context.trace_id().to_string(), TRACE);
+        assert_eq!(span.parent_span_id.to_string(), ROOT);
+    }
+    assert_eq!(underway.start_time, at(0));
+    assert_eq!(attribute(underway, "kube_provisioner.identity").as_deref(), Some("pod-a"));
+    assert_eq!(attribute(underway, "attempt").as_deref(), Some("2"));
+    let deletion = named(&spans, "delete attempt under way");
+    assert_eq!(deletion.span_context.trace_id(), trace_id_of(VOLUME.uid));
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! Metrics of a leader and a standby against what was done, levels of the log, and the liveness of what stands
+//! still.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use chaos_tests::{
+    cluster::{self, Scope},
+    replica::Replica,
+};
+
+use super::cast::{Cast, eventually};
+
+/// All samples of one scrape, by the whole text before the value.
+#[derive(Debug)]
+pub(crate) struct Scrape(BTreeMap<String, f64>);
+
+pub(crate) async fn scrape(replica: &Replica) -> Scrape {
+    let answer = replica.get("/metrics").await.unwrap();
+    assert_eq!(answer.status, 200);
+    let samples = answer.body.lines().filter(|line| !line.starts_with('#'));
+    let samples = samples.filter_map(|line| line.rsplit_once(' '));
+    Scrape(samples.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())
+}
+
+impl Scrape {
+    /// The sum of all series of this name.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        self.sum_where(name, &[])
+    }
+
+    /// The sum of the series of this name that have all these labels.
+    pub(crate) fn sum_where(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has =
+            |series: &str| labels.iter().all(|(key, value)| series.contains(&format!("{key}=\"{value}\"")));
+        let of_name = |series: &str| series.split('{').next() == Some(name);
+        self.0.iter().filter(|(series, _)| of_name(series) && has(series)).map(|(_, value)| value).sum()
+    }
+}
+
+#[tokio::test]
+async fn counters_of_leader_and_standby_equal_what_was_done_and_a_stopped_process_is_not_alive() {
+    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
+    let cast = Cast::start(scope, 2, None).await;
+    let leader = cast.leader().await;
+    let (leader, standby) = (&cast.replicas[leader], &cast.replicas[1 - leader]);
+
+    cast.fail_once();
+    let mut volumes = Vec::new();
+    for name in ["a", "b", "c"] {
+        cast.claim(name).await;
+        volumes.push(cast.volume_of(name).await);
+    }
+    cast.delete("a", &volumes[0]).await;
+    cast.delete("b", &volumes[1]).await;
+    // Counters follow the effects, and gauges are brought up to date each second.
+    let settled = |scrape: &Scrape| {
+        scrape.sum("controller_persistentvolume_delete_total") == 2.0
+            && scrape.sum("kube_provisioner_events_total") == 5.0
+            && scrape.sum_where("kube_provisioner_cache_objects", &[("kind", "volumes")]) == 1.0
+            && scrape.sum("kube_provisioner_pending_claims") == 0.0
+    };
+    let led =
+        eventually("two deletions and five events", async || Some(scrape(leader).await).filter(settled))
+            .await;
+
+    let class = [("class", cast.class.as_str())];
+    for (name, labels, expected) in [
+        ("controller_persistentvolumeclaim_provision_total", &class[..], 3.0),
+        ("controller_persistentvolumeclaim_provision_failed_total", &class, 1.0),
+        ("controller_persistentvolumeclaim_provision_duration_seconds_count", &class, 3.0),
+        ("kube_provisioner_claim_to_volume_seconds_count", &class, 3.0),
+        ("controller_persistentvolume_delete_total", &class, 2.0),
+        ("controller_persistentvolume_delete_failed_total", &class, 0.0),
+        ("kube_provisioner_backend_calls_total", &[("operation", "provision"), ("outcome", "ok")], 3.0),
+        ("kube_provisioner_backend_calls_total", &[("operation", "provision"), ("outcome", "failed")], 1.0),
+        ("kube_provisioner_backend_calls_total", &[("operation", "delete"), ("outcome", "ok")], 2.0),
+        ("kube_provisioner_backend_calls_running", &[], 0.0),
+        ("workqueue_retries_total", &[("name", "claims")], 1.0),
+        ("workqueue_depth", &[], 0.0),
+        ("workqueue_queue_duration_seconds_count", &[("name", "claims")], 4.0),
+        ("workqueue_work_duration_seconds_count", &[("name", "claims")], 4.0),
+        ("workqueue_work_duration_seconds_count", &[("name", "volumes")], 2.0),
+        ("rest_client_requests_total", &[("method", "DELETE")], 2.0),
+        ("leader_election_master_status", &[], 1.0),
+        ("kube_provisioner_takeover_duration_seconds_count", &[], 1.0),
+        ("kube_provisioner_pending_claims", &[], 0.0),
+        ("kube_provisioner_cache_objects", &[("kind", "volumes")], 1.0),
+        ("kube_provisioner_relists_total", &[], 4.0),
+    ] {
+        assert_eq!(led.sum_where(name, labels), expected, "{name} {labels:?} of the leader: {led:#?}");
+    }
+    // Each volume and each event is one request.
+    let created = led.sum_where("rest_client_requests_total", &[("method", "POST"), ("code", "201")]);
+    assert_eq!(created, 3.0 + led.sum("kube_provisioner_events_total"));
+    assert!(led.sum_where("workqueue_adds_total", &[("name", "claims")]) >= 4.0);
+
+    let stood_by = scrape(standby).await;
+    for (name, labels, expected) in [
+        ("controller_persistentvolumeclaim_provision_total", &class[..], 0.0),
+        ("controller_persistentvolume_delete_total", &class, 0.0),
+        ("kube_provisioner_backend_calls_total", &[("operation", "provision")], 0.0),
+        ("workqueue_depth", &[], 0.0),
+        ("workqueue_work_duration_seconds_count", &[], 0.0),
+        ("rest_client_requests_total", &[("method", "POST"), ("code", "201")], 0.0),
+        ("leader_election_master_status", &[], 0.0),
+        ("kube_provisioner_cache_objects", &[("kind", "volumes")], 1.0),
+        ("kube_provisioner_relists_total", &[], 4.0),
+    ] {
+        assert_eq!(
+            stood_by.sum_where(name, labels),
+            expected,
+            "{name} {labels:?} of the standby: {stood_by:#?}"
+        );
+    }
+    assert!(stood_by.sum_where("workqueue_adds_total", &[("name", "claims")]) >= 3.0, "its queue is warm");
+
+    assert_eq!(standby.get("/livez").await.unwrap().status, 200);
+    standby.pause().unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(2), standby.get("/livez")).await;
+    assert!(answer.is_err(), "a stopped process answered {answer:?}");
+    standby.resume().unwrap();
+    eventually("life after a stop", async || {
+        standby.get("/livez").await.ok().filter(|answer| answer.status == 200)
+    })
+    .await;
+}
