@@ -327,7 +327,8 @@ async fn clean_up(stage: &Stage<'_>) -> Result<()> {
 /// What is shown with a run that went wrong.
 fn context(stage: &Stage<'_>, proxy: &Proxy, before: usize) -> String {
     let calls = stage.ledger.log().unwrap_or_default();
-    let calls: Vec<String> = calls.iter().map(ToString::to_string).collect();
+    let changing = calls.iter().filter(|call| call.operation != "list");
+    let calls: Vec<String> = changing.map(ToString::to_string).collect();
     let records = proxy.records();
     let requests = records.iter().skip(before).filter(|record| record.request.is_mutating());
     let requests: Vec<String> = requests
