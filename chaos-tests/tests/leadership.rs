@@ -155,7 +155,7 @@ async fn a_huge_duration_keeps_the_lease_from_all_until_it_is_put_right() {
     let huge = json!({ "holderIdentity": "somebody", "leaseDurationSeconds": 1_000_000 });
     meddle(&cast, &Meddling::Writes(huge)).await;
     terms::wait_for_none(&[&leader]).await.unwrap();
-    leader.wait_contesting().await.unwrap();
+    leader.wait_told("put its leaseDurationSeconds right").await.unwrap();
     // As long as it would otherwise have taken, and once more.
     tokio::time::sleep(Timing::FAST.lease * 2).await;
     assert_eq!(terms::of(&[&leader]).unwrap().len(), 1, "it led against the stored duration");

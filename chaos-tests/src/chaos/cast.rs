@@ -280,6 +280,23 @@ impl Candidate {
         }
     }
 
+    /// Waits until its readiness has these words.
+    ///
+    /// # Errors
+    /// If it has not in time.
+    pub async fn wait_told(&self, words: &str) -> Result<()> {
+        let look = async {
+            let mut ticks = interval(LOOK_EVERY);
+            while !self.replica.get("/readyz?verbose").await?.body.contains(words) {
+                ticks.tick().await;
+            }
+            Ok(())
+        };
+        timeout(DEADLINE, look)
+            .await
+            .with_context(|| format!("the readiness of {} has no {words:?}", self.name()))?
+    }
+
     /// Waits until its log has this text so many times.
     ///
     /// # Errors
