@@ -15,6 +15,7 @@ pub mod backends;
 pub mod cli;
 pub mod clock;
 pub mod cluster;
+mod connection;
 pub mod controller;
 pub mod lease;
 pub mod lifecycle;

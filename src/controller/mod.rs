@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     clock::{Clock, SystemClock},
-    cluster::clients,
+    connection,
     lease::Identity,
     options::{ControllerOptions, InvalidOption, LeaderElectionOptions},
     provisioner::Provisioner,
@@ -103,7 +103,7 @@ impl ProvisionController {
     #[must_use]
     pub fn builder(client: kube::Config) -> ProvisionControllerBuilder {
         ProvisionControllerBuilder {
-            cluster: clients::named(client),
+            cluster: connection::named(client),
             served: Vec::new(),
             server_git_version: None,
             identity: Identity::of_this_process(),

@@ -18,7 +18,7 @@ use super::{
     watching,
     wire::Marks,
 };
-use crate::{clock::Clock, cluster::clients};
+use crate::{clock::Clock, connection};
 
 /// Why a campaign could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl Campaign {
     pub async fn run(self, keep_going: impl Fn() -> bool) -> Result<(), CampaignError> {
         let lease = self.options.lease.clone();
         let client = |config| {
-            clients::builder(config).map(ClientBuilder::build).map_err(|source| CampaignError {
+            connection::builder(config).map(ClientBuilder::build).map_err(|source| CampaignError {
                 lease: self.desk.lease().to_owned(),
                 source: Box::new(source),
             })

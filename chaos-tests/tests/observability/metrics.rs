@@ -94,7 +94,13 @@ async fn counters_of_leader_and_standby_equal_what_was_done_and_a_stopped_proces
     assert_eq!(created, 3.0 + led.sum("kube_provisioner_events_total"));
     assert!(led.sum_where("workqueue_adds_total", &[("name", "claims")]) >= 4.0);
 
-    let stood_by = scrape(standby).await;
+    // Gauges are brought up to date once a second.
+    let one_left =
+        |scrape: &Scrape| scrape.sum_where("kube_provisioner_cache_objects", &[("kind", "volumes")]) == 1.0;
+    let stood_by = eventually("the standby's cache has one volume", async || {
+        Some(scrape(standby).await).filter(one_left)
+    })
+    .await;
     for (name, labels, expected) in [
         ("controller_persistentvolumeclaim_provision_total", &class[..], 0.0),
         ("controller_persistentvolume_delete_total", &class, 0.0),
