@@ -1,20 +1,16 @@
 //! The Volume actor: carries out the effects of one [`Operation`] and reports its end.
 
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use actix::prelude::*;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tracing::{Instrument, Span};
 
-use super::{
-    Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task,
-    call::{self, Ended},
-};
+use super::{Answer, Effect, Operation, Outcome, ProvisionTask, Setting, Step, Task, call};
 use crate::{
     actors::{arbiter::Finished, auditor, recorder::Record},
     clock,
@@ -26,10 +22,6 @@ use crate::{
     },
     telemetry::{metrics::Metrics, trace},
 };
-
-/// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
-/// under way, and those are better than ours.
-const OWN_ENDING: Duration = Duration::from_millis(500);
 
 /// What all operations of one provisioner work with.
 pub struct Desk {
@@ -236,10 +228,12 @@ impl Work {
             return Answer::Provisioned(Err(IgnoredError::new("filtered by should_provision").into()));
         }
         let call = async move { provisioner.provision(options).await.map(Box::new) };
-        Answer::Provisioned(match self.timed("provision", limit, span, call, call::provisioned).await {
-            Ok(answer) => answer,
-            Err(message) => Err(ProvisionError::Background(message.into())),
-        })
+        Answer::Provisioned(
+            match call::timed(&self.desk.metrics, "provision", limit, span, call, call::provisioned).await {
+                Ok(answer) => answer,
+                Err(message) => Err(ProvisionError::Background(message.into())),
+            },
+        )
     }
 
     fn volume_options(&self, task: &ProvisionTask, call: Call) -> Option<VolumeOptions> {
@@ -269,10 +263,12 @@ impl Work {
             trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend delete"));
         let call = self.call(limit, &span);
         let deletion = async move { provisioner.delete_with(&volume, &call).await };
-        Answer::Deleted(match self.timed("delete", limit, span, deletion, call::deleted).await {
-            Ok(answer) => answer,
-            Err(message) => Err(DeleteError::Failed(message.into())),
-        })
+        Answer::Deleted(
+            match call::timed(&self.desk.metrics, "delete", limit, span, deletion, call::deleted).await {
+                Ok(answer) => answer,
+                Err(message) => Err(DeleteError::Failed(message.into())),
+            },
+        )
     }
 
     async fn keep(&self, volume: Arc<PersistentVolume>) -> Answer {
@@ -284,7 +280,11 @@ impl Work {
         let span = trace::below_current(|| tracing::debug_span!("backend call", otel.name = "backend keep"));
         let call = self.call(limit, &span);
         let keeping = async move { provisioner.keep(&volume, &call).await.map_err(|e| e.to_string()) };
-        Answer::Kept(self.timed("keep", limit, span, keeping, call::kept).await.and_then(|kept| kept))
+        Answer::Kept(
+            call::timed(&self.desk.metrics, "keep", limit, span, keeping, call::kept)
+                .await
+                .and_then(|kept| kept),
+        )
     }
 
     fn call(&self, limit: Duration, span: &Span) -> Call {
@@ -296,45 +296,6 @@ impl Work {
             traceparent: trace::traceparent_of(span),
         }
     }
-
-    /// Runs a backend call as a task of its own, so that one that blocks its thread delays no timer. A
-    /// panic or a time-out is told as a message; what the call did is unknown then.
-    async fn timed<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        limit: Duration,
-        span: Span,
-        call: impl Future<Output = T> + Send + 'static,
-        judge: impl Fn(&T) -> Ended,
-    ) -> Result<T, String> {
-        let mut observed = call::Observed::begin(&self.desk.metrics, operation, span.clone());
-        let mut calls = JoinSet::new();
-        calls.spawn(call.instrument(span));
-        let (answer, ended) = match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
-            Ok(Some(Ok(answer))) => {
-                let ended = judge(&answer);
-                (Ok(answer), ended)
-            }
-            Ok(Some(Err(error))) => failed("panicked", panicked(operation, error)),
-            Ok(None) => failed("panicked", format!("the backend's {operation} vanished")),
-            Err(_) => failed("timed_out", format!("the backend's {operation} did not end within {limit:?}")),
-        };
-        observed.ended = ended;
-        answer
-    }
-}
-
-fn failed<T>(outcome: &'static str, message: String) -> (Result<T, String>, Ended) {
-    (Err(message.clone()), Ended { outcome, message: Some(message) })
-}
-
-fn panicked(operation: &str, error: tokio::task::JoinError) -> String {
-    let Ok(payload) = error.try_into_panic() else {
-        return format!("the backend's {operation} was cancelled");
-    };
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    format!("the backend's {operation} panicked: {text}")
 }
 
 fn boxed<T>(value: Option<T>) -> Option<Box<T>> {

@@ -1,14 +1,23 @@
 //! What is counted and traced of one backend call: its outcome as one word of a fixed set, and its time.
 
-use std::{fmt::Display, time::Instant};
+use std::{
+    fmt::Display,
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
-use tracing::Span;
+use tokio::task::{JoinError, JoinSet};
+use tracing::{Instrument, Span};
 
 use crate::{
     provisioner::{DeleteError, ProvisionError},
     telemetry::{metrics::Metrics, trace},
 };
+
+/// How much longer than its deadline a call may take: a backend that keeps it says in its own words what was
+/// under way, and those are better than ours.
+const OWN_ENDING: Duration = Duration::from_millis(500);
 
 /// How a backend call ended.
 #[derive(Debug)]
@@ -52,6 +61,45 @@ pub(super) fn kept(answer: &Result<(), String>) -> Ended {
     answer.as_ref().map_or_else(|error| Ended::badly("failed", error), |()| Ended::WELL)
 }
 
+/// Runs a backend call as a task of its own, so that one that blocks its thread delays no timer. A panic or
+/// a time-out is told as a message; what the call did is unknown then.
+pub(super) async fn timed<T: Send + 'static>(
+    metrics: &Metrics,
+    operation: &'static str,
+    limit: Duration,
+    span: Span,
+    call: impl Future<Output = T> + Send + 'static,
+    judge: impl Fn(&T) -> Ended,
+) -> Result<T, String> {
+    let mut observed = Observed::begin(metrics, operation, span.clone());
+    let mut calls = JoinSet::new();
+    calls.spawn(call.instrument(span));
+    let (answer, ended) = match tokio::time::timeout(limit + OWN_ENDING, calls.join_next()).await {
+        Ok(Some(Ok(answer))) => {
+            let ended = judge(&answer);
+            (Ok(answer), ended)
+        }
+        Ok(Some(Err(error))) => failed("panicked", panicked(operation, error)),
+        Ok(None) => failed("panicked", format!("the backend's {operation} vanished")),
+        Err(_) => failed("timed_out", format!("the backend's {operation} did not end within {limit:?}")),
+    };
+    observed.ended = ended;
+    answer
+}
+
+fn failed<T>(outcome: &'static str, message: String) -> (Result<T, String>, Ended) {
+    (Err(message.clone()), Ended { outcome, message: Some(message) })
+}
+
+fn panicked(operation: &str, error: JoinError) -> String {
+    let Ok(payload) = error.try_into_panic() else {
+        return format!("the backend's {operation} was cancelled");
+    };
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    format!("the backend's {operation} panicked: {text}")
+}
+
 /// A call under way. Its end is told at its drop, so that one that is cut off is told as well.
 pub(super) struct Observed<'a> {
     metrics: &'a Metrics,
@@ -82,5 +130,34 @@ impl Drop for Observed<'_> {
         if let Some(message) = message {
             trace::failed(&self.span, outcome, message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    const SHORT: Duration = Duration::from_millis(10);
+
+    async fn outcome(limit: Duration, call: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
+        let metrics = Metrics::new(&SystemClock::shared());
+        timed(&metrics, "provision", limit, Span::none(), call, |()| Ended::WELL).await
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_outcome_of_the_call_in_its_own_words() {
+        let told = outcome(SHORT, async { panic!("no such pool") }).await.unwrap_err();
+        assert_eq!(told, "the backend's provision panicked: no such pool");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_call_that_blocks_its_thread_is_cut_off_in_time_all_the_same() {
+        let (release, gate) = mpsc::channel::<()>();
+        let told = outcome(SHORT, async move { gate.recv().unwrap_or_default() }).await.unwrap_err();
+        assert_eq!(told, "the backend's provision did not end within 10ms");
+        release.send(()).unwrap();
     }
 }
