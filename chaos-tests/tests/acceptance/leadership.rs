@@ -214,11 +214,11 @@ async fn a_leader_that_was_stopped_for_two_leases_writes_nothing_afterwards_and_
 
 /// CASES 30 and 31.
 #[tokio::test]
-async fn a_hundred_claims_at_once_change_no_leader_and_have_one_creator_each() {
+async fn five_hundred_claims_at_once_change_no_leader_and_have_one_creator_each() {
     let stage = stage(Setup::replicas(3)).await;
     let class = stage.class("a", |_| ()).await.unwrap();
     let before = transitions(&stage).await;
-    let claims = names(100);
+    let claims = names(500);
     create_claims(&stage, &claims, &class).await;
     let volumes = all_bound(&stage, &claims).await;
     for name in &claims {
