@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::{
     audit,
     cast::{Candidate, Cast, DEADLINE, Kind, Programs, Timing},
+    history,
     load::{Load, Sightings},
     terms,
 };
@@ -54,8 +55,9 @@ pub async fn check(programs: Programs, stalls: &[Duration]) -> Result<()> {
     let cast = Cast::new(Scope::new(&plane).await?, programs).await?;
     let sightings = Sightings::follow(&cast);
     let _load = Load::start(&cast, Duration::from_millis(100));
-    let first = cast.start("first", Kind::Ours, Timing::FAST, &[]).await?;
-    let second = cast.start("second", Kind::Ours, Timing::FAST, &[]).await?;
+    let asked = [(history::ASKED.0.to_owned(), history::ASKED.1.to_owned())];
+    let first = cast.start("first", Kind::Ours, Timing::FAST, &asked).await?;
+    let second = cast.start("second", Kind::Ours, Timing::FAST, &asked).await?;
     let both = [&first, &second];
     sightings.first(Instant::now(), DEADLINE, |_| true).await?;
     for stall in stalls {
@@ -70,6 +72,7 @@ pub async fn check(programs: Programs, stalls: &[Duration]) -> Result<()> {
     check_resumed(&sightings, &both, "a kill and restart").await?;
     let accounts = both.map(|candidate| cast.account(candidate.name()));
     audit::check_one_writer(plane.audit_log().context("there is no audit log")?, &accounts)?;
+    ensure!(history::check(&both)? > 0, "the replicas have no history");
     terms::check_sequence(&terms::of(&both)?)
 }
 
