@@ -105,8 +105,7 @@ fn nonce() -> u64 {
 
 /// A random part of `most`.
 pub(super) fn jitter(most: Duration) -> Duration {
-    let share = u32::try_from(nonce() % 1_000).unwrap_or_default();
-    most.saturating_mul(share) / 1_000
+    most.mul_f64(crate::clock::jitter())
 }
 
 /// Everything that one campaign needs to know about its candidate.
