@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod demo;
 mod directory;
+pub mod history;
 pub mod http;
 pub mod ledger;
 pub mod manifests;
