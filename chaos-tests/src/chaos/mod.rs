@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod cast;
+pub mod check;
 pub mod churn;
 pub mod clocks;
 pub mod crash;
@@ -37,6 +38,8 @@ enum Command {
         #[command(subcommand)]
         scenario: Scenario,
     },
+    /// Judge a history that a run has left; exits with 1 if something must not be
+    Check(check::Check),
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,6 +71,7 @@ fn run(cli: Cli) -> Result<()> {
             list();
             return Ok(());
         }
+        Command::Check(options) => return check::run(&options),
         Command::Run { scenario } => scenario,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
