@@ -4,6 +4,7 @@
 //! What is written is here; who judges it is elsewhere, and reads nothing but this.
 
 pub mod check;
+pub mod report;
 
 use std::{
     fs::File,
