@@ -175,6 +175,15 @@ mod tests {
     }
 
     #[test]
+    fn with_the_bug_of_no_guard_an_end_stops_nothing_and_is_not_hidden() {
+        let (guard, clock) = guard_until(10);
+        clock.set(11);
+        known_bugs::testing::with(Bug::NoGuard, || assert!(guard.begin("provision").is_ok()));
+        assert!(guard.begin("provision").is_err());
+        assert_eq!(guard.left(), None);
+    }
+
+    #[test]
     fn what_lapsed_or_was_ended_stays_so() {
         let (guard, clock) = guard_until(10);
         clock.set(11);
