@@ -122,6 +122,8 @@ pub enum Verdict {
     Succeeded,
     /// It failed, with this message, and is tried again after this time (`None`: given up).
     Failed(String, Option<Duration>),
+    /// The volume is in use, which is no failure; it is tried again after this time (`None`: given up).
+    InUse(String, Option<Duration>),
     /// There was nothing to do, for this reason.
     Moot(String),
 }

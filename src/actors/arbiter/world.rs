@@ -131,10 +131,10 @@ impl World {
         self.nodes.get(name).map(|(node, _)| node)
     }
 
-    /// Whether a volume for the claim with this UID is cached.
-    #[must_use]
-    pub fn has_volume(&self, claim: &Claim) -> bool {
-        self.volume_of.contains_key(&claim.uid)
+    /// The volume of this claim, removed by us or not.
+    fn volume_for(&self, claim: &Claim) -> Option<&Volume> {
+        let key = self.volume_of.get(&claim.uid)?;
+        self.volumes.get(key).map(|cached| &*cached.volume)
     }
 
     /// Whether the claim was ever seen to have a volume.
@@ -390,7 +390,7 @@ impl World {
     pub fn decide_claim(&self, key: &str) -> Option<claim::Decision> {
         let claim = self.claim(key)?;
         let class = claim.class.as_deref().and_then(|name| self.class(name));
-        Some(claim::decide(claim, class.map(|class| &**class), self.has_volume(claim), &self.served))
+        Some(claim::decide(claim, class.map(|class| &**class), self.volume_for(claim), &self.served))
     }
 
     /// What is to be done with the volume of this key.
