@@ -139,8 +139,10 @@ impl Arbiter {
         if let Some(entry) = self.entries.get_mut(&key) {
             // Whatever an earlier call made, this volume stands for it now.
             entry.unknown.take_if(|_| has_volume);
-            if touch == Touch::Changed {
-                entry.changed();
+            match touch {
+                Touch::Changed => entry.changed(),
+                Touch::Newer => entry.newer(),
+                Touch::Unchanged => {}
             }
         }
         self.consider(&key, now);

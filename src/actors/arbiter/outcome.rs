@@ -70,8 +70,8 @@ impl Arbiter {
             }
             Outcome::Superseded(why) => {
                 // What the watch has shown meanwhile is decided on at once.
-                if !running.changed {
-                    self.back_off(key, running, CATCH_UP, now);
+                if !running.changed && !running.newer {
+                    self.catch_up(key, running, now);
                 }
                 Verdict::Moot(why)
             }
@@ -129,6 +129,13 @@ impl Arbiter {
     pub(super) fn park(&mut self, key: &Key, running: &Running, reason: &'static str, now: BootTime) {
         self.entries.entry(key.clone()).or_default().park();
         self.wait(key, running.task.uid(), reason, now);
+    }
+
+    fn catch_up(&mut self, key: &Key, running: &Running, now: BootTime) {
+        self.wait(key, running.task.uid(), story::BACKING_OFF, now);
+        let until = now + CATCH_UP;
+        self.entries.entry(key.clone()).or_default().state = State::CatchingUp { until };
+        self.alarms.push(Reverse((until, key.clone())));
     }
 
     pub(super) fn back_off(&mut self, key: &Key, running: &Running, wait: Duration, now: BootTime) {

@@ -108,6 +108,33 @@ fn a_volume_that_was_given_up_is_deleted_when_it_changes() {
 }
 
 #[test]
+fn neither_our_own_mark_of_deletion_nor_a_label_hastens_the_next_try_to_delete() {
+    let mut table = Table::leading(Rules { delete_threshold: 3, ..rules() });
+    table.volume("a", Phase::Released);
+    let mut marked = table.volume_of("a", Phase::Released);
+    marked.deleting = true;
+    table.arbiter.see_volumes(&[watch::News::Seen(Arc::new(marked.clone()))], table.now);
+    table.did();
+    table.finish("pvc-a", failure(Reason::VolumeFailedDelete, false));
+    assert_eq!(table.did(), ["tell pvc-a VolumeFailedDelete"], "the fence is seen while the backend works");
+    table.pass(14);
+    marked.version += 1;
+    table.arbiter.see_volumes(&[watch::News::Seen(Arc::new(marked.clone()))], table.now);
+    assert!(table.did().is_empty(), "a label");
+    table.pass(1);
+    assert_eq!(table.did(), ["Delete(Released) pvc-a"]);
+    for attempts in [2, 3] {
+        table.finish("pvc-a", failure(Reason::VolumeFailedDelete, false));
+        table.did();
+        table.pass(1000);
+        marked.version += 1;
+        table.arbiter.see_volumes(&[watch::News::Seen(Arc::new(marked.clone()))], table.now);
+        let expected: &[&str] = if attempts < 3 { &["Delete(Released) pvc-a"] } else { &[] };
+        assert_eq!(table.did(), expected, "after {attempts}");
+    }
+}
+
+#[test]
 fn parameters_that_cannot_work_are_tried_seldom_and_at_once_with_a_new_class() {
     let mut table = Table::leading(rules());
     table.claim("a");
