@@ -134,9 +134,8 @@ impl fmt::Display for PendingReason {
             Self::Filtered => f.write_str("the backend leaves this claim to another provisioner"),
             Self::VolumeTerminating { volume } => write!(
                 f,
-                "volume {volume} was deleted before this claim was bound to it, and is left alone; to go on with its \
-                 data, set its reclaim policy to Retain (it goes, and the claim gets a new one with the same data); \
-                 to drop the data, delete the claim"
+                "volume {volume} was deleted before this claim was bound to it, and is left alone; delete the claim, and \
+                 the volume goes with its data; to save the data, set the volume's reclaim policy to Retain first"
             ),
         }
     }

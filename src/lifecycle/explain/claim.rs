@@ -184,10 +184,10 @@ impl Question<'_> {
             .waits_for("a person")
             .since(self.created())
             .advise(format!(
-                "To go on with its data: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'."
+                "If the data is needed: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'. It then outlives the claim and the volume."
             ))
             .advise(format!(
-                "To drop the data: kubectl delete pvc -n {} {}.",
+                "Then, or if it is not needed: kubectl delete pvc -n {} {}. Create the claim anew for a new volume.",
                 claim.namespace, claim.name
             ))
     }
