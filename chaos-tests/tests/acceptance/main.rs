@@ -9,11 +9,14 @@ mod deletion;
 mod leadership;
 mod leaks;
 mod lifecycle;
+mod objects;
 mod operations;
 mod outage;
+mod outcomes;
 mod requests;
 mod retry;
 mod topology;
+mod volumes;
 
 use std::path::Path;
 

@@ -219,6 +219,22 @@ fn rescheduling_takes_the_node_off_the_claim() {
 }
 
 #[test]
+fn only_the_backends_word_takes_the_node_off() {
+    let placed = || ProvisionTask { node: Some(SelectedNode::default()), ..provision_task() };
+    let table = [
+        (ProvisionError::finished("x"), "failed ProvisioningFailed"),
+        (ProvisionError::background("x"), "failed ProvisioningFailed unknown"),
+        (ProvisionError::NoChange("x".into()), "failed ProvisioningFailed"),
+        (ProvisionError::Infeasible("x".into()), "failed ProvisioningFailed slow"),
+        (IgnoredError::new("x").into(), "ignored"),
+    ];
+    for (error, expected) in table {
+        let story = provision_story(placed(), vec![Answer::Provisioned(Err(error))]);
+        assert_eq!(story, format!("provision, {expected}"));
+    }
+}
+
+#[test]
 fn saving_goes_on_until_it_succeeds_and_never_deletes_the_asset() {
     let mut answers = vec![provisioned("/a")];
     for _ in 0..3 {
