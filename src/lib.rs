@@ -22,6 +22,7 @@ pub mod lifecycle;
 mod nearest;
 pub mod options;
 pub mod provisioner;
+mod quantity;
 pub mod telemetry;
 
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};
