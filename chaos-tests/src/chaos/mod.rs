@@ -2,6 +2,7 @@
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
 pub mod audit;
+pub mod burst;
 pub mod cast;
 pub mod churn;
 pub mod clocks;
@@ -48,6 +49,7 @@ enum Scenario {
     TracingCost(tracing_cost::TracingCost),
     Picture(picture::Picture),
     CrashPoints(crash::CrashPoints),
+    Burst(burst::Burst),
 }
 
 /// Runs the command on a runtime of its own.
@@ -101,6 +103,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
             Scenario::Picture(options) => picture::run(&options),
             Scenario::CrashPoints(options) => crash::command(options).await,
+            Scenario::Burst(options) => burst::run(&options).await,
         }
     };
     tokio::select! {

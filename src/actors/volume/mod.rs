@@ -56,6 +56,9 @@ pub struct ProvisionTask {
     /// An earlier call may have made something: the call is repeated until that is known, whether the
     /// claim lives or not.
     pub unknown: bool,
+    /// The claim is gone or going: whatever the backend answers is saved, so that it is deleted like any volume
+    /// whose claim is gone.
+    pub claim_gone: bool,
 }
 
 /// A volume to be dealt with.
