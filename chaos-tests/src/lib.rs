@@ -13,6 +13,7 @@
 )]
 
 pub mod binaries;
+pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod cluster;

@@ -10,7 +10,6 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
-pub mod picture;
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -46,7 +45,6 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
-    Picture(picture::Picture),
     CrashPoints(crash::CrashPoints),
 }
 
@@ -99,7 +97,6 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
-            Scenario::Picture(options) => picture::run(&options),
             Scenario::CrashPoints(options) => crash::command(options).await,
         }
     };

@@ -104,7 +104,8 @@ impl VolumeActor {
             }
             _ => {}
         }
-        // The attempt is over; the Arbiter ends its span.
+        // The attempt is over; the Arbiter says so in the log.
+        trace::ended(&self.span);
         self.span = Span::none();
         self.desk.arbiter.do_send(Finished { key: self.task.name().clone(), outcome });
         ctx.stop();
