@@ -29,4 +29,5 @@ pub mod procfs;
 pub mod product;
 pub mod proxy;
 pub mod replica;
+pub mod scrape;
 pub mod wait;

@@ -1,6 +1,7 @@
 //! `cargo chaos`: scenarios that break something on purpose and measure or check what follows. Command line only;
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
+pub mod alerts;
 pub mod audit;
 pub mod cast;
 pub mod churn;
@@ -45,6 +46,7 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
+    Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
 }
 
@@ -97,6 +99,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
+            Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
         }
     };

@@ -279,7 +279,9 @@ impl ControlPlane {
         match program {
             Program::Etcd | Program::KubeApiserver => ready::api_server(self).await,
             Program::Jaeger => ready::jaeger(self).await,
-            Program::KubeControllerManager | Program::KubeScheduler | Program::GoPeer => Ok(()),
+            Program::KubeControllerManager | Program::KubeScheduler | Program::Promtool | Program::GoPeer => {
+                Ok(())
+            }
         }
     }
 }

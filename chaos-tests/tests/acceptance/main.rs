@@ -11,6 +11,7 @@ mod leaks;
 mod lifecycle;
 mod operations;
 mod outage;
+mod probes;
 mod requests;
 mod retry;
 mod topology;

@@ -8,9 +8,12 @@
 mod ratio;
 mod sink;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
@@ -27,6 +30,7 @@ use crate::{
     control_plane::{ControlPlane, Options},
     procfs,
     product::Profile,
+    scrape::Scrape,
     wait,
 };
 
@@ -48,6 +52,9 @@ pub struct TracingCost {
     /// How often each has its turn
     #[arg(long, default_value_t = 20)]
     rounds: usize,
+    /// Measure this program [default: a release build of this checkout]
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// One turn.
@@ -90,7 +97,10 @@ struct Outcome {
 /// # Errors
 /// If a claim is not bound, or a volume not deleted, in time, or if tracing costs more than promised.
 pub async fn run(options: &TracingCost) -> Result<()> {
-    let programs = Programs::only_ours(Profile::Release).await?;
+    let programs = match &options.program {
+        Some(program) => Programs::given(program.clone()),
+        None => Programs::only_ours(Profile::Release).await?,
+    };
     let plane = Options { controller_manager_qps: Some(2_000), scheduler: false, ..Options::default() };
     let plane = ControlPlane::start(plane).await?;
     let mut contestants = Vec::new();
@@ -211,9 +221,6 @@ impl<'a> Contestant<'a> {
     }
 
     async fn exported(&self) -> Result<f64> {
-        let (name, metrics) =
-            ("kube_provisioner_spans_exported_total", self.candidate.replica.get("/metrics").await?);
-        let value = metrics.body.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        value.with_context(|| format!("there is no metric {name}"))
+        Ok(Scrape::of(&self.candidate.replica).await?.sum("kube_provisioner_spans_exported_total"))
     }
 }
