@@ -495,3 +495,11 @@ fn an_answer_out_of_turn_is_told_and_leaves_the_outcome_unknown() {
     let story = provision_story(provision_task(), vec![Answer::Waited]);
     assert_eq!(story, "provision, failed ProvisioningFailed unknown");
 }
+
+#[test]
+fn a_panic_while_an_effect_is_carried_out_fails_the_operation_which_may_have_made_something() {
+    let (operation, effect) = provisioning(provision_task());
+    assert!(matches!(effect, Effect::CallProvision), "{effect:?}");
+    let Outcome::Failed(failure) = operation.broken("no hooks") else { panic!("it did not fail") };
+    assert!(failure.unknown && failure.message.contains("no hooks"), "{failure:?}");
+}
