@@ -5,6 +5,7 @@
 //! packets.
 
 use std::{
+    fs,
     io::Write,
     net::Ipv4Addr,
     process::{Command, Stdio},
@@ -15,11 +16,15 @@ use anyhow::{Context, Result, ensure};
 use super::addresses::Pair;
 use crate::{janitor::Janitor, ports, replica::Spec};
 
-/// All names of namespaces begin so.
-pub const PREFIX: &str = "kube-provisioner-";
+/// All names of namespaces and of wires begin so. An interface's name has 15 letters at most.
+const PREFIX: &str = "kp-";
 
-/// Removes the namespace `$0`, and with it the wire. What still runs in it is ended by whoever started it.
-const REMOVE: &str = r#"ip netns delete "$0""#;
+/// Removes the wire and the namespace `$0`. The wire first: that of a namespace goes later than its name. What still
+/// runs in it is ended by whoever started it.
+const REMOVE: &str = r#"ip link delete "$0"; ip netns delete "$0""#;
+
+/// The name of the wire's end within a namespace.
+const INNER: &str = "eth0";
 
 /// Which packets are lost, seen from the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,7 @@ impl Namespace {
     /// If this process may not, or a program is missing.
     pub fn create() -> Result<Self> {
         let pair = Pair::claim()?;
+        remove_leftovers(pair.number());
         let name = format!("{PREFIX}{}-{}", std::process::id(), pair.number());
         let janitor = Janitor::hire(REMOVE, name.as_ref()).context("cannot start sh")?;
         run("ip", &["netns", "add", &name], "")
@@ -124,22 +130,33 @@ impl Namespace {
 
     fn wire(&self) -> Result<()> {
         let (host, inside) = (format!("{}/30", self.host()), format!("{}/30", self.inside()));
-        // Unlike a namespace, an interface may have 15 letters only.
-        let (outer, inner) = (format!("kube-prov-{}", self.pair.number()), "eth0");
         let name = self.name.as_str();
         let batch = format!(
-            "link add {outer} type veth peer name {inner} netns {name}\n\
-             address add {host} dev {outer}\n\
-             link set {outer} up\n"
+            "link add {name} type veth peer name {INNER} netns {name}\n\
+             address add {host} dev {name}\n\
+             link set {name} up\n"
         );
         run("ip", &["-batch", "-"], &batch)?;
-        let batch = format!("link set lo up\naddress add {inside} dev {inner}\nlink set {inner} up\n");
+        let batch = format!("link set lo up\naddress add {inside} dev {INNER}\nlink set {INNER} up\n");
         run("ip", &["-netns", name, "-batch", "-"], &batch)
     }
 
     fn nft(&self, script: &str) -> Result<()> {
         let net = format!("--net=/run/netns/{}", self.name);
         run("nsenter", &[&net, "--", "nft", "--file", "-"], script)
+    }
+}
+
+/// What an earlier owner of this pair has left, who was killed together with its janitor.
+fn remove_leftovers(number: u8) {
+    for (directory, object) in [("/sys/class/net", "link"), ("/run/netns", "netns")] {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let of_pair = |name: &String| name.starts_with(PREFIX) && name.ends_with(&format!("-{number}"));
+        for name in names.filter(of_pair) {
+            // Its janitor may be at it.
+            let _ = run("ip", &[object, "delete", &name], "");
+        }
     }
 }
 
