@@ -13,6 +13,7 @@
 )]
 
 pub mod binaries;
+pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod cluster;
@@ -21,12 +22,15 @@ pub mod demo;
 mod directory;
 pub mod history;
 pub mod http;
+mod janitor;
 pub mod ledger;
 pub mod manifests;
+pub mod nemesis;
 pub mod ports;
 pub mod process;
 pub mod procfs;
 pub mod product;
 pub mod proxy;
 pub mod replica;
+pub mod scrape;
 pub mod wait;
