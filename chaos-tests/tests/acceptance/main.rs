@@ -8,6 +8,7 @@ mod claims;
 mod deletion;
 mod leadership;
 mod leaks;
+mod library;
 mod lifecycle;
 mod objects;
 mod operations;
