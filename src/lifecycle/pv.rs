@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    names,
+    fit, names,
     objects::{Claim, Class},
 };
 use crate::provisioner::ReclaimPolicy;
@@ -54,6 +54,19 @@ pub fn complete(mut answer: PersistentVolume, frame: &Frame<'_>) -> Result<Persi
     answer.spec = Some(spec);
     answer.status = None;
     Ok(answer)
+}
+
+/// Whether `volume`, completed, can be the claim's: the contract demands it of backends.
+///
+/// # Errors
+/// A message for the claim's owner. The asset is there all the same.
+pub fn check(volume: &PersistentVolume, claim: &Claim) -> Result<(), String> {
+    let Some(whole) = &claim.whole else { return Ok(()) };
+    fit::check(volume, whole).map_err(|misfit| {
+        format!(
+            "the backend's volume can't be the claim's: {misfit}; its asset is kept and the backend asked again"
+        )
+    })
 }
 
 fn fill_spec(spec: &mut PersistentVolumeSpec, frame: &Frame<'_>) {

@@ -14,6 +14,7 @@ mod objects;
 mod operations;
 mod outage;
 mod outcomes;
+mod probes;
 mod requests;
 mod retry;
 mod topology;
