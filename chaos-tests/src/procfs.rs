@@ -71,9 +71,21 @@ pub fn command_line(pid: u32) -> Result<String> {
 /// # Errors
 /// If there is no such process, or if it has ended.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most memory that the process `pid` has ever had resident, in bytes.
+///
+/// # Errors
+/// As [`resident_bytes`].
+pub fn peak_resident_bytes(pid: u32) -> Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, what: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    parse_resident_bytes(&status).with_context(|| format!("{path} has no VmRSS: the process has ended"))
+    parse_bytes(&status, what).with_context(|| format!("{path} has no {what} the process has ended"))
 }
 
 /// The CPU time that the process `pid` has used so far, in user and kernel mode. Exact to 10 ms.
@@ -115,8 +127,8 @@ fn count_entries(directory: &str) -> Result<usize> {
     Ok(fs::read_dir(directory).with_context(|| format!("cannot list {directory}"))?.count())
 }
 
-fn parse_resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+fn parse_bytes(status: &str, what: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(what))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -135,8 +147,10 @@ mod tests {
 
     #[test]
     fn resident_memory_is_read_in_bytes() {
-        assert_eq!(parse_resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t1\n"), Some(2 << 20));
-        assert_eq!(parse_resident_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
+        let status = "Name:\tx\nVmHWM:\t  4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
+        assert_eq!(parse_bytes(status, "VmRSS:"), Some(2 << 20));
+        assert_eq!(parse_bytes(status, "VmHWM:"), Some(4 << 20));
+        assert_eq!(parse_bytes("Name:\tx\nState:\tZ (zombie)\n", "VmRSS:"), None);
     }
 
     #[test]
