@@ -8,6 +8,7 @@ pub mod cast;
 pub mod churn;
 pub mod clocks;
 pub mod crash;
+pub mod crowd;
 pub mod failover;
 pub mod history;
 pub mod load;
@@ -50,6 +51,7 @@ enum Scenario {
     Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
     Burst(burst::Burst),
+    Crowd(crowd::Crowd),
 }
 
 /// Runs the command on a runtime of its own.
@@ -104,6 +106,7 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
             Scenario::Burst(options) => burst::run(&options).await,
+            Scenario::Crowd(options) => crowd::run(&options).await,
         }
     };
     tokio::select! {
