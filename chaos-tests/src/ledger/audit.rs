@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Sent {
     /// The program that sent it.
     pub user_agent: String,
+    /// The name of the ServiceAccount that sent it.
+    pub account: String,
     /// The token that it was sent with: one per replica.
     pub credential: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
@@ -37,11 +39,12 @@ pub fn requests_of(log: &Path, namespace: &str) -> Result<Vec<Sent>> {
     let records = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let ours = |record: &Value| part(record, "/user/username").starts_with(&user);
     let answered = |record: &Value| part(record, "/stage") == "ResponseComplete";
-    Ok(records.filter(|record| ours(record) && answered(record)).map(|record| sent(&record)).collect())
+    Ok(records.filter(|record| ours(record) && answered(record)).map(|record| sent(&record, &user)).collect())
 }
 
-fn sent(record: &Value) -> Sent {
+fn sent(record: &Value, user: &str) -> Sent {
     Sent {
+        account: part(record, "/user/username").trim_start_matches(user).to_owned(),
         user_agent: part(record, "/userAgent").to_owned(),
         credential: part(record, "/user/extra/authentication.kubernetes.io~1credential-id/0").to_owned(),
         verb: part(record, "/verb").to_owned(),

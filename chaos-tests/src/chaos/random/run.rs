@@ -1,0 +1,165 @@
+//! One run: carries a plan out on a cluster of its own, heals it, lets it come to rest, and judges its history.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use anyhow::{Context, Result};
+use futures::future::{join_all, try_join_all};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{
+    collect, observe,
+    plan::Plan,
+    rest,
+    scenario::Scenario,
+    strike, work,
+    world::{Making, World},
+};
+use crate::{
+    control_plane::ControlPlane,
+    history::{self, Entry, What},
+};
+
+/// What came of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What was run.
+    pub scenario: Scenario,
+    /// With this seed.
+    pub seed: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// How often each fault was done.
+    pub faults: BTreeMap<String, usize>,
+    /// What people did.
+    pub deeds: usize,
+    /// What could not be done while things were broken.
+    pub undone: usize,
+    /// How many entries the history has.
+    pub entries: usize,
+    /// What must not be.
+    pub violations: Vec<String>,
+    /// Where the history and the logs are, if they are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+}
+
+/// Carries out `plan` on `plane`, which has an audit log and no other user. The history goes to a directory below
+/// `keep`; without one it is kept only if something is violated.
+///
+/// # Errors
+/// If the plan can't be carried out: not what the replicas do.
+pub async fn run(
+    plane: &ControlPlane,
+    ledger: &Path,
+    plan: &Plan,
+    making: &Making,
+    keep: Option<&Path>,
+) -> Result<Outcome> {
+    let began = Instant::now();
+    let world = World::start(plane, ledger, plan, making).await?;
+    let node = work::create_node(&world).await?;
+    world.tell_sizes().await?;
+    let story = async {
+        let undone = carry_out(&world, plan).await?;
+        rest::heal(&world).await.context("cannot heal what was broken")?;
+        anyhow::Ok((undone, rest::come_to_rest(&world).await))
+    };
+    let (undone, rest) = tokio::select! {
+        told = story => told?,
+        () = observe::watch(&world, &node) => anyhow::bail!("the watch of the cluster has ended"),
+    };
+    tell_the_end(&world).await?;
+    let mut history = collect::history(&world).await?;
+    let mut violations: Vec<String> = rest.err().map(|flaw| format!("rest: {flaw:#}")).into_iter().collect();
+    violations.extend(judge(&history));
+    let place = Place { keep, scenario: plan.scenario, seed: plan.seed };
+    let directory = place.write(&world, &mut history, !violations.is_empty())?;
+    clean_up(&world).await?;
+    Ok(Outcome {
+        scenario: plan.scenario,
+        seed: plan.seed,
+        seconds: began.elapsed().as_secs_f64(),
+        faults: faults(&history),
+        deeds: plan.deeds.len() - undone,
+        undone,
+        entries: history.len(),
+        violations,
+        directory,
+    })
+}
+
+/// Does everything that the plan has; how many deeds could not be done.
+async fn carry_out(world: &World<'_>, plan: &Plan) -> Result<usize> {
+    let began = Instant::now();
+    let faults = try_join_all(plan.faults.iter().map(|fault| async move {
+        let done = strike::carry_out(world, fault, began).await;
+        done.with_context(|| format!("fault {} ({}) can't be done", fault.number, fault.act.kind()))
+    }));
+    let deeds = join_all(plan.deeds.iter().map(|deed| work::carry_out(world, deed, began, plan.span)));
+    let (faults, deeds) = tokio::join!(faults, deeds);
+    faults?;
+    Ok(deeds.into_iter().filter(|done| !done).count())
+}
+
+/// What there is at rest.
+async fn tell_the_end(world: &World<'_>) -> Result<()> {
+    world.chronicle.tell("harness", What::Rest);
+    for volume in world.stage.ledger.assets()? {
+        world.chronicle.tell("harness", What::Asset { volume });
+    }
+    observe::tell_all(world).await?;
+    world.tell_sizes().await
+}
+
+fn judge(_history: &[Entry]) -> Vec<String> {
+    Vec::new()
+}
+
+fn faults(history: &[Entry]) -> BTreeMap<String, usize> {
+    let mut faults = BTreeMap::new();
+    for entry in history {
+        if let What::Fault { kind, over: false, .. } = &entry.what {
+            *faults.entry(kind.clone()).or_default() += 1;
+        }
+    }
+    faults
+}
+
+/// Where the files of a run are kept.
+struct Place<'a> {
+    keep: Option<&'a Path>,
+    scenario: Scenario,
+    seed: u64,
+}
+
+impl Place<'_> {
+    fn write(&self, world: &World<'_>, history: &mut [Entry], violated: bool) -> Result<Option<PathBuf>> {
+        let parent = match self.keep {
+            Some(keep) => keep.to_owned(),
+            None if violated => env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id())),
+            None => return Ok(None),
+        };
+        let directory = parent.join(format!("{}-{}", self.scenario.name(), self.seed));
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        history::write(&directory.join("history.jsonl"), history)?;
+        if violated {
+            collect::keep_files(world, &directory)?;
+        }
+        Ok(Some(directory))
+    }
+}
+
+/// Other runs on the same control plane see volumes and nodes, too.
+async fn clean_up(world: &World<'_>) -> Result<()> {
+    for volume in world.stage.scope.volumes().await? {
+        let name = kube::ResourceExt::name_any(&volume);
+        world.stage.scope.all_volumes().delete(&name, &Default::default()).await?;
+    }
+    work::delete_node(world).await
+}

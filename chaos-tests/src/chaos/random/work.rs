@@ -1,0 +1,141 @@
+//! How people's deeds are done: by the API server itself, past the proxies. What can't be done while things break is
+//! left out.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{
+    plan::{Deed, Kind, Work},
+    world::World,
+};
+use crate::{cluster, history::What, wait};
+
+/// How long one request of the harness may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A finalizer of somebody else.
+pub(super) const HOLD: &str = "chaos.example.dev/hold";
+
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// Does one deed at its time, counted from `began`; whether it could be done before `span` was over.
+pub(super) async fn carry_out(world: &World<'_>, deed: &Deed, began: Instant, span: u64) -> bool {
+    sleep_until(began + Duration::from_millis(deed.at)).await;
+    let over = began + Duration::from_millis(span);
+    let done = match deed.work {
+        Work::Create(kind) => patiently(create(world, &deed.claim, kind)).await,
+        Work::Delete => {
+            let claims = world.stage.scope.claims();
+            patiently(async { cluster::delete(&claims, &deed.claim).await }).await
+        }
+        Work::Keep | Work::Use | Work::DeleteVolume | Work::Hold | Work::LetGo => {
+            on_volume(world, deed, over).await
+        }
+    };
+    if let Err(error) = &done {
+        tracing::debug!("{deed:?} was not done: {error:#}");
+    }
+    done.is_ok()
+}
+
+/// Its errors are part of the chaos.
+async fn patiently<T>(work: impl Future<Output = Result<T>>) -> Result<()> {
+    timeout(PATIENCE, work).await.context("no answer")?.map(drop)
+}
+
+async fn create(world: &World<'_>, name: &str, kind: Kind) -> Result<PersistentVolumeClaim> {
+    let classes = &world.classes;
+    let class = match kind {
+        Kind::Plain | Kind::Block | Kind::Failing => &classes.plain,
+        Kind::Retained => &classes.retained,
+        Kind::Waiting => &classes.waiting,
+    };
+    let customize = |claim: &mut PersistentVolumeClaim| {
+        let spec = claim.spec.get_or_insert_default();
+        spec.volume_mode = (kind == Kind::Block).then(|| "Block".to_owned());
+    };
+    world.stage.scope.create_claim(name, class, customize).await
+}
+
+/// What is done to the volume of a claim once that is Bound, if it is before `over`.
+async fn on_volume(world: &World<'_>, deed: &Deed, over: Instant) -> Result<()> {
+    let scope = &world.stage.scope;
+    let left = over.saturating_duration_since(Instant::now());
+    let claim = wait::until(&scope.claims(), &deed.claim, left, is_bound).await?;
+    let volume = claim.spec.and_then(|spec| spec.volume_name).context("bound without a volume")?;
+    let volumes = scope.all_volumes();
+    match deed.work {
+        Work::Keep => {
+            let keep = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+            patiently(patch(&volumes, &volume, Patch::Merge(keep))).await
+        }
+        Work::Hold => {
+            let hold = json!({ "metadata": { "finalizers": [HOLD] } });
+            patiently(patch(&volumes, &volume, Patch::Strategic(hold))).await
+        }
+        Work::LetGo => patiently(let_go(&volumes, &volume)).await,
+        Work::DeleteVolume => patiently(cluster::delete(&volumes, &volume)).await,
+        Work::Use => {
+            fs::write(world.stage.ledger.asset(&volume).join("data"), "data")?;
+            world.chronicle.tell("harness", What::Used { volume });
+            Ok(())
+        }
+        Work::Create(_) | Work::Delete => Ok(()),
+    }
+}
+
+async fn patch(
+    volumes: &Api<PersistentVolume>,
+    volume: &str,
+    patch: Patch<serde_json::Value>,
+) -> Result<PersistentVolume> {
+    Ok(volumes.patch(volume, &PatchParams::default(), &patch).await?)
+}
+
+/// Takes somebody else's finalizer off a volume.
+pub(super) async fn let_go(volumes: &Api<PersistentVolume>, volume: &str) -> Result<PersistentVolume> {
+    let go = json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": [HOLD] } });
+    patch(volumes, volume, Patch::Strategic(go)).await
+}
+
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+/// The scheduler's part: whether a claim waits for a node that is not chosen yet.
+pub(super) fn needs_node(claim: &PersistentVolumeClaim) -> bool {
+    let waits = claim.name_any().starts_with(Kind::Waiting.prefix());
+    waits && !is_bound(claim) && !claim.annotations().contains_key(SELECTED_NODE)
+}
+
+/// The scheduler's part: chooses the node for a claim.
+pub(super) async fn select_node(claims: &Api<PersistentVolumeClaim>, claim: &str, node: &str) -> Result<()> {
+    let select = Patch::Merge(json!({ "metadata": { "annotations": { SELECTED_NODE: node } } }));
+    patiently(async { Ok(claims.patch(claim, &PatchParams::default(), &select).await?) }).await
+}
+
+/// A node that claims can be sent to.
+pub(super) async fn create_node(world: &World<'_>) -> Result<String> {
+    let nodes: Api<Node> = Api::all(world.stage.scope.client());
+    let name = node(world);
+    let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+    cluster::create(&nodes, &Node { metadata, ..Node::default() }).await?;
+    Ok(name)
+}
+
+/// Removes the node.
+pub(super) async fn delete_node(world: &World<'_>) -> Result<()> {
+    let nodes: Api<Node> = Api::all(world.stage.scope.client());
+    nodes.delete(&node(world), &DeleteParams::default()).await.map(drop).context("cannot delete the node")
+}
+
+fn node(world: &World<'_>) -> String {
+    format!("{}-node", world.stage.scope.namespace())
+}

@@ -1,0 +1,213 @@
+//! The cluster of one run: the replicas, each behind a proxy and under an account of its own, the ledger, and the
+//! chronicle that all tell what they do to.
+
+use std::{
+    path::Path,
+    sync::{Mutex as Brief, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::{chronicle::Chronicle, plan::Plan};
+use crate::{
+    chaos::history::ASKED,
+    cluster::Scope,
+    control_plane::ControlPlane,
+    history::What,
+    ledger::{
+        Conduct, Rule as Gate,
+        stage::{DEADLINE, Setup, Stage},
+    },
+    procfs,
+    product::Profile,
+    proxy::{Proxy, Rule},
+    replica::Replica,
+};
+
+/// See the module.
+pub(super) struct World<'a> {
+    pub(super) stage: Stage<'a>,
+    pub(super) actors: Vec<Actor>,
+    pub(super) chronicle: Chronicle,
+    pub(super) classes: Classes,
+    /// The rules of faults at the backend, by the number of the fault.
+    gate: Brief<Vec<(usize, Gate)>>,
+    /// The rules for calls about claims at which the backend always fails.
+    failing: Vec<Gate>,
+}
+
+/// A replica and what stands between it and the API server.
+pub(super) struct Actor {
+    pub(super) name: String,
+    pub(super) replica: Mutex<Replica>,
+    pub(super) proxy: Proxy,
+    /// The rules of faults, by the number of the fault.
+    rules: Brief<Vec<(usize, Rule)>>,
+}
+
+/// The classes of the load, by name.
+#[derive(Clone, Debug)]
+pub(super) struct Classes {
+    pub(super) plain: String,
+    pub(super) retained: String,
+    pub(super) waiting: String,
+}
+
+/// How the replicas of a run are made.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// How the product is compiled.
+    pub profile: Profile,
+    /// Variables of theirs.
+    pub env: Vec<(String, String)>,
+    /// Keys laid over their configuration.
+    pub keys: Value,
+}
+
+impl<'a> World<'a> {
+    /// Starts everything, and waits until somebody leads.
+    pub(super) async fn start(
+        plane: &'a ControlPlane,
+        ledger: &Path,
+        plan: &Plan,
+        making: &Making,
+    ) -> Result<Self> {
+        let setup = Setup { profile: making.profile, ..Setup::with(keys(&making.keys)) };
+        let stage = Stage::empty(Scope::new(plane).await?, ledger, setup).await?;
+        let classes = Classes::create(&stage).await?;
+        let failing = plan.failing().map(|claim| {
+            Gate::on("provision")
+                .claim(claim)
+                .conduct(Conduct::answer("failed", "this is a claim to fail at"))
+        });
+        let failing = failing.collect();
+        let mut world = Self {
+            stage,
+            actors: Vec::new(),
+            chronicle: Chronicle::default(),
+            classes,
+            gate: Brief::default(),
+            failing,
+        };
+        world.set_gate(0, None)?;
+        for number in 0..plan.replicas {
+            let actor = world.actor(&format!("r{number}"), making).await?;
+            world.actors.push(actor);
+        }
+        for actor in &world.actors {
+            actor.replica.lock().await.wait_ready(DEADLINE).await?;
+        }
+        world.wait_leader().await?;
+        Ok(world)
+    }
+
+    async fn actor(&self, name: &str, making: &Making) -> Result<Actor> {
+        let scope = &self.stage.scope;
+        let proxy =
+            Proxy::start(scope.plane(), &scope.directory().join(format!("{name}-proxy.jsonl"))).await?;
+        let mut spec = self.stage.spec(name, Some(&proxy.server())).await?;
+        spec.kubeconfig = scope.replica_kubeconfig(name, Some(&proxy.server())).await?;
+        spec.env.push((ASKED.0.to_owned(), ASKED.1.to_owned()));
+        spec.env.extend(making.env.iter().cloned());
+        let replica = Replica::start(scope, spec)?;
+        self.chronicle.tell(name, What::Started { pid: replica.pid() });
+        Ok(Actor { name: name.to_owned(), replica: Mutex::new(replica), proxy, rules: Brief::default() })
+    }
+
+    async fn wait_leader(&self) -> Result<()> {
+        let lease = self.stage.scope.provisioner().replace('/', "-");
+        let led = |lease: &Lease| self.holder(lease).is_some();
+        crate::wait::until(&self.stage.leases(), &lease, DEADLINE, led).await.map(drop)
+    }
+
+    /// The place of the replica that holds the Lease, if the API server tells.
+    pub(super) async fn leader(&self) -> Option<usize> {
+        let name = self.stage.scope.provisioner().replace('/', "-");
+        let asked = tokio::time::timeout(super::work::PATIENCE, self.stage.leases().get(&name)).await;
+        self.holder(&asked.ok()?.ok()?)
+    }
+
+    fn holder(&self, lease: &Lease) -> Option<usize> {
+        let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+        self.actors.iter().position(|actor| {
+            let rest = holder.strip_prefix(&*actor.name);
+            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })
+    }
+
+    /// The rules of this fault at the backend; `None` takes them away.
+    pub(super) fn set_gate(&self, fault: usize, rule: Option<Gate>) -> Result<()> {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.retain(|(of, _)| *of != fault);
+        gate.extend(rule.map(|rule| (fault, rule)));
+        let all = self.failing.iter().chain(gate.iter().map(|(_, rule)| rule)).cloned();
+        self.stage.ledger.set(&all.collect::<Vec<_>>())
+    }
+
+    /// What the replicas have of the machine's resources, by name.
+    pub(super) async fn tell_sizes(&self) -> Result<()> {
+        for actor in &self.actors {
+            let pid = actor.replica.lock().await.pid();
+            let (threads, files) = (procfs::threads(pid)?, procfs::open_files(pid)?);
+            let resident = procfs::resident_bytes(pid)?;
+            self.chronicle.tell(&actor.name, What::Size { threads, files, resident });
+        }
+        Ok(())
+    }
+
+    /// The actor at this place.
+    pub(super) fn actor_at(&self, place: usize) -> Result<&Actor> {
+        self.actors.get(place).with_context(|| format!("there is no replica {place}"))
+    }
+}
+
+impl Actor {
+    /// The rules of this fault at the proxy; `None` takes them away.
+    pub(super) fn set_rule(&self, fault: usize, rule: Option<Rule>) {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.retain(|(of, _)| *of != fault);
+        rules.extend(rule.map(|rule| (fault, rule)));
+        self.proxy.set(rules.iter().map(|(_, rule)| rule.clone()).collect());
+    }
+
+    /// Starts the replica again if it has ended.
+    pub(super) async fn revive(&self, chronicle: &Chronicle) -> Result<()> {
+        let mut replica = self.replica.lock().await;
+        if let Some(status) = replica.exit_status() {
+            chronicle.tell(&self.name, What::Exited { status: status.to_string() });
+            replica.restart()?;
+            chronicle.tell(&self.name, What::Started { pid: replica.pid() });
+        }
+        Ok(())
+    }
+}
+
+impl Classes {
+    async fn create(stage: &Stage<'_>) -> Result<Self> {
+        let retain = stage.class("retained", |class| class.reclaim_policy = Some("Retain".to_owned()));
+        let waiting = stage
+            .class("waiting", |class| class.volume_binding_mode = Some("WaitForFirstConsumer".to_owned()));
+        Ok(Self {
+            plain: stage.class("plain", |_| ()).await?,
+            retained: retain.await?,
+            waiting: waiting.await?,
+        })
+    }
+}
+
+/// Everything short, so that a run is.
+fn keys(over: &Value) -> Value {
+    let mut keys = json!({
+        "logFormat": "json",
+        "provisionTimeout": "4s", "deletionTimeout": "4s",
+        "auditInterval": "1s", "orphans": "auto",
+
+    });
+    if let (Some(keys), Some(over)) = (keys.as_object_mut(), over.as_object()) {
+        keys.extend(over.clone());
+    }
+    keys
+}
