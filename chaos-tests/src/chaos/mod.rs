@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod cast;
+pub mod check;
 pub mod churn;
 pub mod clocks;
 pub mod crash;
@@ -41,6 +42,8 @@ enum Command {
         #[command(subcommand)]
         scenario: Option<Scenario>,
     },
+    /// Judge a history that a run has left; exits with 1 if something must not be
+    Check(check::Check),
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,6 +78,7 @@ fn run(cli: Cli) -> Result<()> {
             list();
             return Ok(());
         }
+        Command::Check(options) => return check::run(&options),
         Command::Run { scenario: Some(scenario), .. } => scenario,
         Command::Run { random, scenario: None } => Scenario::Random(random),
     };

@@ -3,6 +3,8 @@
 //!
 //! What is written is here; who judges it is elsewhere, and reads nothing but this.
 
+pub mod check;
+
 use std::{
     fs::File,
     io::{BufRead, BufReader, BufWriter, Write},
