@@ -124,7 +124,7 @@ impl Replica {
     /// # Errors
     /// If it does not answer.
     pub async fn get(&self, path: &str) -> Result<Answer> {
-        http::get(&format!("http://127.0.0.1:{}{path}", self.http.number())).await
+        http::get(&format!("http://{}{path}", self.http.socket())).await
     }
 
     /// Waits until `/readyz` answers 200.

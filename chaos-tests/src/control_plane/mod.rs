@@ -160,6 +160,19 @@ impl ControlPlane {
         &self.server
     }
 
+    /// The address of etcd.
+    ///
+    /// # Errors
+    /// If it is told none, which cannot be.
+    pub fn etcd(&self) -> Result<String> {
+        const FLAG: &str = "--advertise-client-urls=";
+        self.with(Program::Etcd, |etcd| {
+            let args = etcd.launch.args.iter().filter_map(|arg| arg.to_str());
+            let url = args.filter_map(|arg| arg.strip_prefix(FLAG)).next();
+            url.map(str::to_owned).context("etcd has no address")
+        })
+    }
+
     /// The certificate of the authority that signed the API server's.
     #[must_use]
     pub fn authority(&self) -> &Path {

@@ -1,0 +1,47 @@
+//! Clocks that run at another rate. What offsets and steps of wall clocks do is in `tests/leadership.rs`.
+
+use chaos_tests::{
+    ledger::stage::{DEADLINE, Stage},
+    nemesis::clock::{self, Clock},
+    proxy::{Action, Proxy, Rule},
+    wait,
+};
+
+use crate::{beliefs, start};
+
+/// A replica all of whose clocks run at this rate, behind a proxy.
+async fn start_at(stage: &mut Stage<'_>, name: &str, rate: f64) -> Proxy {
+    let file = |suffix: &str| stage.scope.directory().join(format!("{name}.{suffix}"));
+    let clock = Clock::machine(&file("clock"), rate).unwrap();
+    let proxy = Proxy::start(stage.scope.plane(), &file("jsonl")).await.unwrap();
+    let mut spec = stage.spec(name, Some(&proxy.server())).await.unwrap();
+    spec.env.extend(clock.env());
+    start(stage, spec).await;
+    proxy
+}
+
+#[tokio::test]
+async fn a_leader_whose_clocks_are_slow_has_stopped_before_a_standby_whose_clocks_are_fast_takes_over() {
+    if clock::library().is_none() {
+        eprintln!("skipped: libfaketime is not installed (Debian: faketime)");
+        return;
+    }
+    let rates = [0.9, 1.1];
+    let mut stage = crate::stage().await;
+    let slow = start_at(&mut stage, "slow", rates[0]).await;
+    stage.leader().await.unwrap();
+    let _fast = start_at(&mut stage, "fast", rates[1]).await;
+    let class = stage.class("a", |_| ()).await.unwrap();
+    stage.bound("before", &class).await.unwrap();
+    slow.set(vec![Rule::about("leases").action(Action::CutBefore)]);
+    let taken = |lease: &_| stage.holder(lease) == Some(1);
+    wait::until(&stage.leases(), stage.scope.provisioner(), DEADLINE, taken).await.unwrap();
+    stage.bound("after", &class).await.unwrap();
+    let [mut slow_ones, fast_ones] = [0, 1].map(|place| beliefs::of(&stage.replicas[place], rates[place]));
+    let (took, told) = slow_ones[0].tail();
+    assert!(took > told.mul_f64(1.05), "its clock was not slow: {took:?} of {told:?}");
+    slow_ones.extend(fast_ones);
+    assert_eq!(beliefs::check_apart(slow_ones), 2);
+    slow.set(Vec::new());
+    stage.finish(&[]).await.unwrap();
+}
