@@ -59,6 +59,11 @@ pub(super) fn plan(
     Ok(Plan { launches, server, authority: authority.certificate(), kubeconfig, audit_log, jaeger, ports })
 }
 
+/// Where etcd keeps what it stores.
+pub(super) fn etcd_data(directory: &Path) -> PathBuf {
+    directory.join("etcd")
+}
+
 impl Planner<'_> {
     fn port(&mut self) -> Result<u16> {
         let port = Port::claim()?;
@@ -101,7 +106,7 @@ impl Planner<'_> {
         let clients = format!("http://127.0.0.1:{}", self.port()?);
         let peers = format!("http://127.0.0.1:{}", self.port()?);
         let args = vec![
-            flag("data-dir", self.directory.join("etcd")),
+            flag("data-dir", etcd_data(self.directory)),
             flag("listen-client-urls", &clients),
             flag("advertise-client-urls", &clients),
             flag("listen-peer-urls", &peers),

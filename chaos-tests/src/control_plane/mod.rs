@@ -5,8 +5,10 @@
 mod certificates;
 mod components;
 pub(crate) mod kubeconfig;
-
 mod ready;
+mod snapshot;
+
+pub use self::snapshot::Snapshot;
 
 use std::{
     collections::BTreeMap,

@@ -452,7 +452,12 @@ pub fn workspace() -> &'static Path {
 pub async fn program(profile: Profile) -> Result<PathBuf> {
     static DEV: OnceCell<PathBuf> = OnceCell::const_new();
     static RELEASE: OnceCell<PathBuf> = OnceCell::const_new();
-    let cell = if profile == Profile::Dev { &DEV } else { &RELEASE };
+    static KNOWN_BUGS: OnceCell<PathBuf> = OnceCell::const_new();
+    let cell = match profile {
+        Profile::Dev => &DEV,
+        Profile::Release => &RELEASE,
+        Profile::KnownBugs => &KNOWN_BUGS,
+    };
     let build = || async { tokio::task::spawn_blocking(move || product::build(profile)).await? };
     cell.get_or_try_init(build).await.cloned()
 }

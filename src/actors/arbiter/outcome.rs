@@ -10,6 +10,7 @@ use super::{
 use crate::{
     actors::volume::{Failure, Outcome, ProvisionTask, Task},
     clock::BootTime,
+    known_bugs::{self, Bug},
     lifecycle::{
         objects::Volume,
         tell::{Note, Reason},
@@ -133,7 +134,7 @@ impl Arbiter {
 
     pub(super) fn back_off(&mut self, key: &Key, running: &Running, wait: Duration, now: BootTime) {
         self.wait(key, running.task.uid(), story::BACKING_OFF, now);
-        let until = now + wait;
+        let until = if known_bugs::is(Bug::RequeueAtOnce) { now } else { now + wait };
         self.entries.entry(key.clone()).or_default().state = State::BackingOff { until };
         self.alarms.push(Reverse((until, key.clone())));
     }

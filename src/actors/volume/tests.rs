@@ -1,5 +1,7 @@
 //! Orders of answers against the pure operations: every path of provisioning and of removing.
 
+mod bugs;
+
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolumeSpec};
 use serde_json::json;
 
