@@ -1,11 +1,10 @@
-//! Faults as a plan tells them: what breaks, whose it is, from when to when. Drawn here from chance; done elsewhere.
+//! Faults as a plan tells them: what breaks, whose it is, from when to when. They are drawn in [`super::draw`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{chance::Chance, scenario::Family};
-use crate::binaries::Program;
+use crate::{binaries::Program, nemesis::network};
 
 /// A fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +86,29 @@ pub enum Act {
     Cut(String),
     /// Watches of this resource end, and new ones are told that their past is forgotten.
     Expire(String),
+    /// Watches of this resource show everything so many milliseconds late.
+    Late(String, u64),
+    /// Etcd forgets its past.
+    Compact,
+    /// Etcd forgets its past, and the API server too: it is started again.
+    Forget,
+    /// What etcd holds in the beginning is put back in the end.
+    Restore,
+    /// The wall clock is wrong by so many seconds, and from then on runs at this rate, in percent.
+    Clock {
+        /// Seconds.
+        offset: i64,
+        /// Percent; 100 is right.
+        rate: u32,
+    },
+    /// All clocks of the replica's machine run at this rate, in percent, from its first start to its end.
+    Crystal(u32),
+    /// Its network loses packets.
+    Wire(Wire),
+    /// It may open so many files more than it has open.
+    Files(u64),
+    /// It may map so many bytes more than it has mapped.
+    Memory(u64),
     /// Calls of this operation go so.
     Calls {
         /// `provision`, `delete`, `keep` or `list`.
@@ -96,6 +118,34 @@ pub enum Act {
         /// Only the first so many of each volume.
         first: Option<usize>,
     },
+}
+
+/// How packets are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// All, in silence.
+    Drop,
+    /// What it sends, in silence.
+    DropOut,
+    /// What is sent to it, in silence.
+    DropIn,
+    /// All, and whoever sends is told.
+    Reject,
+}
+
+impl Wire {
+    /// In the words of the nemesis.
+    #[must_use]
+    pub const fn cut(self) -> (network::Way, network::Manner) {
+        use network::{Manner, Way};
+        match self {
+            Self::Drop => (Way::Both, Manner::Drop),
+            Self::DropOut => (Way::Out, Manner::Drop),
+            Self::DropIn => (Way::In, Manner::Drop),
+            Self::Reject => (Way::Both, Manner::Reject),
+        }
+    }
 }
 
 /// What happens to a request.
@@ -162,6 +212,16 @@ impl Act {
             Self::HalfOpen(_) => "half-open-watch".to_owned(),
             Self::Cut(_) => "cut-watch".to_owned(),
             Self::Expire(_) => "expire-watch".to_owned(),
+            Self::Late(resource, _) => format!("delay-{resource}"),
+            Self::Compact => "compact".to_owned(),
+            Self::Forget => "restart-compact".to_owned(),
+            Self::Restore => "restore".to_owned(),
+            Self::Clock { rate: 100, .. } => "clock-step".to_owned(),
+            Self::Clock { .. } | Self::Crystal(_) => "clock-rate".to_owned(),
+            Self::Wire(Wire::Reject) => "network-reject".to_owned(),
+            Self::Wire(_) => "network-drop".to_owned(),
+            Self::Files(_) => "limit-files".to_owned(),
+            Self::Memory(_) => "limit-memory".to_owned(),
             Self::Calls { conduct, .. } => format!("backend-{conduct}"),
         }
     }
@@ -189,160 +249,4 @@ impl fmt::Display for Manner {
             Self::Linger(_) => "lingers",
         })
     }
-}
-
-const CLAIMS: &str = "persistentvolumeclaims";
-const VOLUMES: &str = "persistentvolumes";
-const LEASES: &str = "leases";
-
-/// The faults of a family until `span`, one after the other; `sparse` if others come side by side.
-pub(super) fn lane(family: Family, chance: &mut Chance, span: u64, sparse: bool) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let mut at = chance.between(300, 2_000);
-    loop {
-        let drawn = draw(family, chance);
-        let end = at + drawn.iter().map(|(_, to, ..)| *to).max().unwrap_or_default();
-        if end > span {
-            return faults;
-        }
-        faults.extend(drawn.into_iter().map(|(from, to, target, act)| Fault {
-            number: 0,
-            from: at + from,
-            to: at + to,
-            target,
-            act,
-        }));
-        let pause = chance.between(200, 1_500);
-        at = end + if sparse { pause * 4 } else { pause };
-    }
-}
-
-/// What is drawn at a time: from when to when, counted from its beginning; whom it befalls, and what it is.
-type Drawn = (u64, u64, Target, Act);
-
-fn draw(family: Family, chance: &mut Chance) -> Vec<Drawn> {
-    match family {
-        Family::Replicas => vec![replicas(chance)],
-        Family::Api => vec![api(chance)],
-        Family::Watches => vec![watches(chance)],
-        Family::Stale => stale(chance),
-        Family::ControlPlane => vec![control_plane(chance)],
-        Family::Backend => vec![backend(chance)],
-        Family::Restore | Family::Clocks | Family::Network | Family::Limits => Vec::new(),
-    }
-}
-
-/// Mostly who leads: others matter when they take over.
-fn somebody(chance: &mut Chance) -> Target {
-    match chance.between(0, 9) {
-        0..=5 => Target::Leader,
-        6 | 7 => Target::Standby,
-        _ => Target::Replica(usize::try_from(chance.between(0, 2)).unwrap_or_default()),
-    }
-}
-
-/// A pause is shorter than the hold, between hold and lease, or longer than both.
-fn replicas(chance: &mut Chance) -> Drawn {
-    let target = somebody(chance);
-    let (length, act) = match chance.between(0, 9) {
-        0..=3 => (chance.between(50, 2_500), Act::Kill { programs: chance.percent(50) }),
-        4 | 5 => (chance.between(50, 2_500), Act::Terminate),
-        _ => (chance.one_of(&[600, 1_200, 2_000, 2_400, 2_800, 3_200, 4_500], 3_000), Act::Pause),
-    };
-    (0, length, target, act)
-}
-
-fn api(chance: &mut Chance) -> Drawn {
-    let target = somebody(chance);
-    let lease = chance.percent(25);
-    let (verb, resource) = match lease {
-        true => chance.one_of(&[("patch", LEASES), ("get", LEASES)], ("patch", LEASES)),
-        false => {
-            let all = [
-                ("create", VOLUMES),
-                ("create", VOLUMES),
-                ("create", VOLUMES),
-                ("delete", VOLUMES),
-                ("patch", VOLUMES),
-                ("get", VOLUMES),
-                ("get", CLAIMS),
-                ("list", CLAIMS),
-                ("patch", CLAIMS),
-                ("create", "events"),
-            ];
-            chance.one_of(&all, ("create", VOLUMES))
-        }
-    };
-    let fate = match chance.between(0, 9) {
-        0 | 1 => Fate::CutBefore,
-        2..=4 => Fate::CutAfter,
-        5 | 6 => Fate::Delay(chance.between(100, 3_000)),
-        _ => Fate::Answer(chance.one_of(&[409, 429, 403, 500, 503, 504], 500)),
-    };
-    let first = chance.percent(50).then(|| usize::try_from(chance.between(1, 6)).unwrap_or(1));
-    let act = Act::Requests { verb: verb.to_owned(), resource: resource.to_owned(), fate, first };
-    (0, chance.between(500, 4_000), target, act)
-}
-
-fn watches(chance: &mut Chance) -> Drawn {
-    let target = somebody(chance);
-    let all = [CLAIMS, VOLUMES, LEASES, "storageclasses"];
-    let resource = chance.one_of(&all, CLAIMS).to_owned();
-    let (length, act) = match chance.between(0, 9) {
-        0..=3 => (chance.between(500, 5_000), Act::Freeze(resource)),
-        4 | 5 => (50, Act::Cut(resource)),
-        6 | 7 => (chance.between(200, 2_500), Act::Expire(resource)),
-        _ => (50, Act::HalfOpen(resource)),
-    };
-    (0, length, target, act)
-}
-
-/// The view of who does not lead stands still at some event; then the leader dies, and it thaws some time after that.
-fn stale(chance: &mut Chance) -> Vec<Drawn> {
-    let resource = chance.one_of(&[CLAIMS, CLAIMS, VOLUMES, VOLUMES, LEASES], CLAIMS).to_owned();
-    let dies = chance.between(300, 2_500);
-    let thaws = dies + 3_200 + chance.between(0, 3_000);
-    let back = dies + chance.between(200, 3_000);
-    let end = if chance.percent(60) { Act::Kill { programs: chance.percent(50) } } else { Act::Terminate };
-    vec![(0, thaws, Target::Standby, Act::Freeze(resource)), (dies, back, Target::Leader, end)]
-}
-
-fn control_plane(chance: &mut Chance) -> Drawn {
-    let all = [Target::ApiServer, Target::ApiServer, Target::Etcd, Target::ControllerManager];
-    let target = chance.one_of(&all, Target::ApiServer);
-    match chance.percent(60) {
-        true => (0, chance.one_of(&[500, 1_500, 2_600, 4_000, 6_000], 2_000), target, Act::Pause),
-        false => (0, chance.between(0, 1_500), target, Act::Kill { programs: false }),
-    }
-}
-
-fn backend(chance: &mut Chance) -> Drawn {
-    let operation =
-        chance.one_of(&["provision", "provision", "provision", "delete", "delete", "list"], "list");
-    let made = [
-        Manner::Hang,
-        Manner::HangAfter,
-        Manner::Die,
-        Manner::DieAfter,
-        Manner::Garble,
-        Manner::Flood,
-        Manner::Fail,
-        Manner::Lie,
-        Manner::Slow(chance.between(200, 5_000)),
-    ];
-    let provision = [
-        Manner::Belittle,
-        Manner::Background,
-        Manner::BackgroundAfter,
-        Manner::NoChange,
-        Manner::Linger(chance.between(200, 2_500)),
-        Manner::Linger(chance.between(200, 5_000)),
-    ];
-    let conduct = match operation == "provision" && chance.percent(50) {
-        true => chance.one_of(&provision, Manner::Background),
-        false => chance.one_of(&made, Manner::Hang),
-    };
-    let first = chance.percent(60).then(|| usize::try_from(chance.between(1, 3)).unwrap_or(1));
-    let act = Act::Calls { operation: operation.to_owned(), conduct, first };
-    (0, chance.between(800, 4_000), Target::Backend, act)
 }

@@ -4,7 +4,6 @@
 //! Here is the command. What is drawn is in [`scenario`], [`fault`] and [`plan`], which are pure; how it is done in
 //! `strike` and `work`; one run in [`run`]. What must hold is judged by [`crate::history`].
 
-pub mod chance;
 pub mod fault;
 pub mod plan;
 pub mod run;
@@ -12,6 +11,7 @@ pub mod scenario;
 
 mod chronicle;
 mod collect;
+mod draw;
 mod observe;
 mod rest;
 mod strike;
@@ -27,10 +27,10 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 
-use self::chance::Chance;
 pub use self::{plan::Plan, run::Outcome, scenario::Scenario, world::Making};
 use crate::{
     control_plane::{ControlPlane, Options},
+    nemesis::chance::Chance,
     product::{self, Profile},
 };
 
@@ -79,7 +79,7 @@ pub async fn command(options: Random) -> Result<()> {
 fn seed_of_the_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Short, as people type it again.
-    Chance::of(u64::try_from(since.as_nanos()).unwrap_or_default()).next() % 1_000_000
+    Chance::new(u64::try_from(since.as_nanos()).unwrap_or_default()).next() % 1_000_000
 }
 
 async fn one(options: &Random, scenario: Scenario, seed: u64) -> Result<()> {
@@ -101,7 +101,7 @@ async fn all(options: &Random, seed: u64) -> Result<()> {
     if !options.json {
         println!("seed {seed}");
     }
-    let mut chance = Chance::of(seed);
+    let mut chance = Chance::new(seed);
     let mut outcomes = Vec::new();
     for round in 0.. {
         for scenario in Scenario::ALL {
@@ -136,13 +136,17 @@ fn print(outcome: &Outcome, options: &Random) -> Result<()> {
         println!("{}", serde_json::to_string(outcome)?);
         return Ok(());
     }
-    let Outcome { scenario, seed, seconds, faults, deeds, undone, entries, violations, directory } = outcome;
+    let Outcome { scenario, seed, seconds, faults, deeds, undone, entries, violations, directory, skipped } =
+        outcome;
     let (name, count): (_, usize) = (scenario.name(), faults.values().sum());
     println!(
         "{name:<13} seed {seed:>6}  {count:>3} faults, {deeds:>3} deeds ({undone} not done), {entries:>5} entries, \
          {seconds:>4.0} s  {}",
         if violations.is_empty() { "ok" } else { "VIOLATED" }
     );
+    for reason in skipped {
+        println!("  skipped: {reason}");
+    }
     for violation in violations {
         println!("  {violation}");
     }

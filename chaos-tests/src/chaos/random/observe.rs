@@ -86,10 +86,22 @@ pub(super) async fn watch(world: &World<'_>, node: &str) {
     );
 }
 
+/// A watch that goes on from what a restore has undone would wait for it to come again.
 async fn follow<K: Told>(world: &World<'_>, api: kube::Api<K>, then: impl AsyncFn(&K)) {
+    let mut restored = world.restored.subscribe();
+    let mut view = View::default();
+    loop {
+        restored.mark_unchanged();
+        tokio::select! {
+            () = follow_on(world, api.clone(), &mut view, &then) => return,
+            _ = restored.changed() => {}
+        }
+    }
+}
+
+async fn follow_on<K: Told>(world: &World<'_>, api: kube::Api<K>, view: &mut View, then: &impl AsyncFn(&K)) {
     let events = watcher(api, watcher::Config::default()).backoff(SoonAgain);
     let mut events = pin!(events);
-    let mut view = View::default();
     while let Some(event) = events.next().await {
         let Ok(event) = event else { continue };
         let shown = match &event {

@@ -5,10 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    chance::Chance,
-    fault::{self, Fault},
+    draw,
+    fault::{Act, Fault, Target},
     scenario::Scenario,
 };
+use crate::nemesis::chance::Chance;
 
 /// Everything that a run does to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,14 +99,11 @@ impl Plan {
     /// The plan of this seed, for a run in which things break for `span` milliseconds.
     #[must_use]
     pub fn of(scenario: Scenario, seed: u64, span: u64) -> Self {
-        let chance = Chance::of(seed).part(scenario.name());
+        let chance = Chance::new(seed).part(scenario.name());
         let families = scenario.families();
         let mut faults: Vec<Fault> = families
             .iter()
-            .flat_map(|family| {
-                let mut chance = chance.part(&format!("{family:?}"));
-                fault::lane(*family, &mut chance, span, families.len() > 1)
-            })
+            .flat_map(|family| draw::family(*family, &chance, span, families.len() > 1))
             .collect();
         faults.sort_by_key(|fault| fault.from);
         for (number, fault) in (1..).zip(&mut faults) {
@@ -113,6 +111,34 @@ impl Plan {
         }
         let deeds = load(&mut chance.part("load"), span);
         Self { scenario, seed, span, replicas: scenario.replicas(), deeds, faults }
+    }
+
+    /// At which rate the clocks of a replica's machine run, in percent, if not rightly.
+    #[must_use]
+    pub fn crystal(&self, replica: usize) -> Option<u32> {
+        self.faults.iter().find_map(|fault| match (fault.target, &fault.act) {
+            (Target::Replica(place), Act::Crystal(rate)) if place == replica => Some(*rate),
+            _ => None,
+        })
+    }
+
+    /// Whether something befalls the network of replicas.
+    #[must_use]
+    pub fn cuts_wires(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.act, Act::Wire(_)))
+    }
+
+    /// Whether something befalls the wall clocks of replicas.
+    #[must_use]
+    pub fn sets_clocks(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.act, Act::Clock { .. } | Act::Crystal(_)))
+    }
+
+    /// The same without the faults of this kind.
+    #[must_use]
+    pub fn without(mut self, unwanted: impl Fn(&Act) -> bool) -> Self {
+        self.faults.retain(|fault| !unwanted(&fault.act));
+        self
     }
 
     /// The claims at which the backend fails.

@@ -18,6 +18,7 @@ use super::{
     world::World,
 };
 use crate::{
+    binaries::Program,
     history::What,
     ledger::stage::{DEADLINE, FINALIZER},
     proxy::Rule,
@@ -27,7 +28,7 @@ use crate::{
 const LINGERING: Duration = Duration::from_secs(6);
 /// How long everything may take to come to its end, once nothing is broken any more. A watch that fell silent is
 /// noticed in half a minute.
-const BOUND: Duration = Duration::from_secs(120);
+pub(super) const BOUND: Duration = Duration::from_secs(90);
 /// How often the state is looked at: no single watch shows files and objects of several kinds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -37,6 +38,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// If something does not come back.
 pub(super) async fn heal(world: &World<'_>) -> Result<()> {
     world.set_gate(0, None)?;
+    let plane = world.stage.scope.plane();
+    for program in [Program::Etcd, Program::KubeApiserver, Program::KubeControllerManager] {
+        // One that has ended takes no signal.
+        if plane.resume(program).is_err() {
+            plane.restart(program).await?;
+        }
+    }
     for actor in &world.actors {
         actor.proxy.set(Vec::<Rule>::new());
         actor.revive(&world.chronicle).await?;
@@ -119,7 +127,11 @@ async fn remains(world: &World<'_>) -> Result<Option<String>> {
     Ok(left.map(|volume| format!("volume {} is there", volume.name_any())).or(leaks(world, &volumes)?))
 }
 
+/// After a restore nobody may delete what the restored state does not know; and what it knows may be gone.
 fn leaks(world: &World<'_>, volumes: &[PersistentVolume]) -> Result<Option<String>> {
+    if *world.restored.borrow() > 0 {
+        return Ok(None);
+    }
     let volumes: BTreeSet<String> = volumes.iter().map(ResourceExt::name_any).collect();
     let assets = world.stage.ledger.assets()?;
     let without: Vec<&String> = assets.symmetric_difference(&volumes).collect();

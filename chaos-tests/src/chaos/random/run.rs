@@ -13,7 +13,9 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
-    collect, observe,
+    collect,
+    fault::Act,
+    observe,
     plan::Plan,
     rest,
     scenario::Scenario,
@@ -22,7 +24,11 @@ use super::{
 };
 use crate::{
     control_plane::ControlPlane,
-    history::{self, Entry, What},
+    history::{
+        self, Entry, What,
+        check::{Bounds, check},
+    },
+    nemesis::{clock, network},
 };
 
 /// What came of a run.
@@ -34,6 +40,9 @@ pub struct Outcome {
     pub seed: u64,
     /// How long it took.
     pub seconds: f64,
+    /// What this machine has no means for, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
     /// How often each fault was done.
     pub faults: BTreeMap<String, usize>,
     /// What people did.
@@ -62,6 +71,7 @@ pub async fn run(
     keep: Option<&Path>,
 ) -> Result<Outcome> {
     let began = Instant::now();
+    let (plan, skipped) = &possible(plan);
     let world = World::start(plane, ledger, plan, making).await?;
     let node = work::create_node(&world).await?;
     world.tell_sizes().await?;
@@ -85,6 +95,7 @@ pub async fn run(
         scenario: plan.scenario,
         seed: plan.seed,
         seconds: began.elapsed().as_secs_f64(),
+        skipped: skipped.clone(),
         faults: faults(&history),
         deeds: plan.deeds.len() - undone,
         undone,
@@ -92,6 +103,20 @@ pub async fn run(
         violations,
         directory,
     })
+}
+
+/// What of a plan can be done on this machine, and why the rest can't.
+fn possible(plan: &Plan) -> (Plan, Vec<String>) {
+    let (mut plan, mut skipped) = (plan.clone(), Vec::new());
+    if let Some(reason) = plan.cuts_wires().then(network::unavailable).flatten() {
+        plan = plan.without(|act| matches!(act, Act::Wire(_)));
+        skipped.push(format!("network: {reason}"));
+    }
+    if plan.sets_clocks() && clock::library().is_none() {
+        plan = plan.without(|act| matches!(act, Act::Clock { .. } | Act::Crystal(_)));
+        skipped.push("clocks: libfaketime is not installed (Debian: faketime)".to_owned());
+    }
+    (plan, skipped)
 }
 
 /// Does everything that the plan has; how many deeds could not be done.
@@ -117,8 +142,10 @@ async fn tell_the_end(world: &World<'_>) -> Result<()> {
     world.tell_sizes().await
 }
 
-fn judge(_history: &[Entry]) -> Vec<String> {
-    Vec::new()
+fn judge(history: &[Entry]) -> Vec<String> {
+    let bounds = Bounds { settle: rest::BOUND, ..Bounds::default() };
+    let verdict = check(history, &bounds);
+    verdict.violations.into_iter().map(|it| format!("{}: {}", it.invariant.name(), it.words)).collect()
 }
 
 fn faults(history: &[Entry]) -> BTreeMap<String, usize> {

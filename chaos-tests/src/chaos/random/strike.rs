@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     fault::{Act, Fate, Fault, Manner, Target},
@@ -13,13 +13,17 @@ use super::{
 use crate::{
     binaries::Program,
     chaos::crash::kill_with_programs,
+    control_plane::Snapshot,
     history::What,
     ledger::{Conduct, Rule as Gate, Words},
+    nemesis::{limits::Limit, network::Namespace, store},
     proxy::{Action, Rule},
 };
 
 /// A replica that was asked to end and does not, perhaps because it stands still, is killed then.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What a server that was killed has sent is read by then.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
 /// More than the program reads of an answer.
 const FLOOD: usize = 2 << 20;
 
@@ -30,6 +34,13 @@ enum Victim<'w> {
     Backend,
 }
 
+/// What a fault needs to end.
+enum Held {
+    Nothing,
+    Snapshot(Snapshot),
+    Limit(Limit),
+}
+
 /// Lets one fault of a plan begin and end at its times, counted from `began`.
 ///
 /// # Errors
@@ -38,9 +49,9 @@ pub(super) async fn carry_out(world: &World<'_>, fault: &Fault, began: Instant) 
     sleep_until(began + Duration::from_millis(fault.from)).await;
     let victim = find(world, fault).await?;
     tell(world, fault, &victim, false);
-    begin(world, fault, &victim).await?;
+    let held = begin(world, fault, &victim).await?;
     sleep_until(began + Duration::from_millis(fault.to)).await;
-    end(world, fault, &victim).await?;
+    end(world, fault, &victim, held).await?;
     tell(world, fault, &victim, true);
     Ok(())
 }
@@ -51,9 +62,11 @@ fn tell(world: &World<'_>, fault: &Fault, victim: &Victim<'_>, over: bool) {
         Victim::Part(program) => program.name().to_owned(),
         Victim::Backend => "backend".to_owned(),
     };
-    let kind = match victim {
-        Victim::Part(program) => format!("{}-{}", fault.act.kind(), program.name()),
-        Victim::Replica(_) | Victim::Backend => fault.act.kind(),
+    let kind = match (victim, &fault.act) {
+        (Victim::Part(program), Act::Kill { .. } | Act::Pause) => {
+            format!("{}-{}", fault.act.kind(), program.name())
+        }
+        _ => fault.act.kind(),
     };
     world.chronicle.tell("nemesis", What::Fault { number: fault.number, kind, target, over });
 }
@@ -74,56 +87,95 @@ async fn find<'w>(world: &'w World<'_>, fault: &Fault) -> Result<Victim<'w>> {
     world.actor_at(place).map(Victim::Replica)
 }
 
-async fn begin(world: &World<'_>, fault: &Fault, victim: &Victim<'_>) -> Result<()> {
+async fn begin(world: &World<'_>, fault: &Fault, victim: &Victim<'_>) -> Result<Held> {
+    let plane = world.stage.scope.plane();
     match (victim, &fault.act) {
-        (Victim::Part(program), Act::Pause) => world.stage.scope.plane().pause(*program),
-        (Victim::Part(program), _) => world.stage.scope.plane().kill(*program),
-        (Victim::Replica(actor), act) => begin_at(actor, fault.number, act).await,
+        (Victim::Part(_), Act::Restore) => return Ok(Held::Snapshot(plane.snapshot().await?)),
+        (Victim::Part(_), Act::Compact) => drop(store::compact(plane).await),
+        (Victim::Part(_), Act::Forget) => drop(store::forget(plane).await),
+        (Victim::Part(program), Act::Pause) => plane.pause(*program)?,
+        (Victim::Part(program), _) => plane.kill(*program)?,
+        (Victim::Replica(actor), act) => return begin_at(world, actor, fault.number, act).await,
         (Victim::Backend, Act::Calls { operation, conduct, first }) => {
             let rule = Gate::on(operation).conduct(conduct.conduct());
             let rule = first.map_or(rule.clone(), |first| rule.first(first));
-            world.set_gate(fault.number, Some(rule))
+            world.set_gate(fault.number, Some(rule))?;
         }
-        (Victim::Backend, _) => Ok(()),
+        (Victim::Backend, _) => {}
     }
+    Ok(Held::Nothing)
 }
 
 /// A replica that another fault has ended already takes no signal, and needs none.
-async fn begin_at(actor: &Actor, number: usize, act: &Act) -> Result<()> {
-    let signal = async |signal| drop(actor.replica.lock().await.signal(signal));
+async fn begin_at(world: &World<'_>, actor: &Actor, number: usize, act: &Act) -> Result<Held> {
     match act {
-        Act::Kill { programs: true } => {
+        Act::Kill { programs } => {
             let replica = actor.replica.lock().await;
             if replica.exit_status().is_none() {
-                kill_with_programs(&replica).await?;
+                let _ = if *programs {
+                    kill_with_programs(&replica).await
+                } else {
+                    replica.kill().await.map(drop)
+                };
             }
+            actor.tell_exit(&replica, &world.chronicle);
         }
-        Act::Kill { programs: false } => signal(Signal::KILL).await,
-        Act::Terminate => signal(Signal::TERM).await,
-        Act::Pause => signal(Signal::STOP).await,
+        Act::Terminate => drop(actor.replica.lock().await.signal(Signal::TERM)),
+        Act::Pause => drop(actor.replica.lock().await.pause()),
         Act::Requests { verb, resource, fate, first } => {
             let rule = Rule::on(verb, resource).action(fate.action());
             actor.set_rule(number, Some(first.map_or(rule.clone(), |first| rule.first(first))));
         }
         Act::Freeze(resource) => actor.proxy.freeze(resource),
+        Act::Late(resource, millis) => actor.proxy.delay_watch(resource, Duration::from_millis(*millis)),
         Act::HalfOpen(resource) => drop(actor.proxy.half_open(resource)),
         Act::Cut(resource) => drop(actor.proxy.cut_watches(resource)),
         Act::Expire(resource) => {
             actor.set_rule(number, Some(Rule::on("watch", resource).action(Action::Answer(410))));
             let _ = actor.proxy.cut_watches(resource);
         }
-        Act::Calls { .. } => {}
+        Act::Clock { offset, rate } => actor.set_clock(*offset, *rate)?,
+        Act::Wire(wire) => {
+            let (way, manner) = wire.cut();
+            actor.namespace.as_ref().map_or(Ok(()), |namespace| namespace.cut(way, manner))?;
+        }
+        Act::Files(spare) => return Ok(limited(Limit::files(&*actor.replica.lock().await, *spare))),
+        Act::Memory(spare) => return Ok(limited(Limit::memory(&*actor.replica.lock().await, *spare))),
+        Act::Crystal(_) | Act::Calls { .. } | Act::Compact | Act::Forget | Act::Restore => {}
     }
-    Ok(())
+    Ok(Held::Nothing)
 }
 
-async fn end(world: &World<'_>, fault: &Fault, victim: &Victim<'_>) -> Result<()> {
-    match (victim, &fault.act) {
-        (Victim::Part(program), Act::Pause) => world.stage.scope.plane().resume(*program),
-        (Victim::Part(program), _) => world.stage.scope.plane().restart(*program).await,
-        (Victim::Backend, _) => world.set_gate(fault.number, None),
-        (Victim::Replica(actor), act) => end_at(world, actor, fault.number, act).await,
+fn limited(limit: Result<Limit>) -> Held {
+    limit.map_or(Held::Nothing, Held::Limit)
+}
+
+async fn end(world: &World<'_>, fault: &Fault, victim: &Victim<'_>, held: Held) -> Result<()> {
+    let plane = world.stage.scope.plane();
+    match (victim, &fault.act, held) {
+        (_, _, Held::Snapshot(snapshot)) => restore(world, &snapshot).await,
+        (Victim::Part(_), Act::Compact | Act::Forget, _) => Ok(()),
+        (Victim::Part(program), Act::Pause, _) => plane.resume(*program),
+        (Victim::Part(program), ..) => plane.restart(*program).await,
+        (Victim::Backend, ..) => world.set_gate(fault.number, None),
+        (Victim::Replica(actor), act, held) => {
+            if let Held::Limit(limit) = held {
+                limit.lift();
+            }
+            end_at(world, actor, fault.number, act).await
+        }
     }
+}
+
+/// What was seen of the lost state must be told before the restore is, and what is seen of the older one after it.
+async fn restore(world: &World<'_>, snapshot: &Snapshot) -> Result<()> {
+    let plane = world.stage.scope.plane();
+    plane.kill(Program::KubeApiserver)?;
+    sleep(ON_ITS_WAY).await;
+    world.chronicle.tell("harness", What::Restored);
+    plane.restore(snapshot).await?;
+    world.restored.send_modify(|times| *times += 1);
+    Ok(())
 }
 
 async fn end_at(world: &World<'_>, actor: &Actor, number: usize, act: &Act) -> Result<()> {
@@ -136,10 +188,16 @@ async fn end_at(world: &World<'_>, actor: &Actor, number: usize, act: &Act) -> R
             drop(replica);
             actor.revive(&world.chronicle).await?;
         }
+        // It may have been too little to live on.
+        Act::Files(_) | Act::Memory(_) => actor.revive(&world.chronicle).await?,
         Act::Pause => drop(actor.replica.lock().await.resume()),
         Act::Requests { .. } | Act::Expire(_) => actor.set_rule(number, None),
         Act::Freeze(resource) => actor.proxy.thaw(resource),
-        Act::HalfOpen(_) | Act::Cut(_) | Act::Calls { .. } => {}
+        Act::Late(resource, _) => actor.proxy.delay_watch(resource, Duration::ZERO),
+        Act::Clock { .. } => actor.set_clock(0, 100)?,
+        Act::Wire(_) => actor.namespace.as_ref().map_or(Ok(()), Namespace::heal)?,
+        Act::HalfOpen(_) | Act::Cut(_) | Act::Crystal(_) | Act::Calls { .. } => {}
+        Act::Compact | Act::Forget | Act::Restore => {}
     }
     Ok(())
 }

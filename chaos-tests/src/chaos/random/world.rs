@@ -2,14 +2,18 @@
 //! chronicle that all tell what they do to.
 
 use std::{
+    net::Ipv4Addr,
     path::Path,
-    sync::{Mutex as Brief, PoisonError},
+    sync::{
+        Mutex as Brief, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::{chronicle::Chronicle, plan::Plan};
 use crate::{
@@ -21,6 +25,7 @@ use crate::{
         Conduct, Rule as Gate,
         stage::{DEADLINE, Setup, Stage},
     },
+    nemesis::{clock::Clock, network::Namespace},
     procfs,
     product::Profile,
     proxy::{Proxy, Rule},
@@ -35,6 +40,8 @@ pub(super) struct World<'a> {
     pub(super) classes: Classes,
     /// The rules of faults at the backend, by the number of the fault.
     gate: Brief<Vec<(usize, Gate)>>,
+    /// How often etcd was put back.
+    pub(super) restored: watch::Sender<usize>,
     /// The rules for calls about claims at which the backend always fails.
     failing: Vec<Gate>,
 }
@@ -44,6 +51,12 @@ pub(super) struct Actor {
     pub(super) name: String,
     pub(super) replica: Mutex<Replica>,
     pub(super) proxy: Proxy,
+    /// Where it runs, if it has a network of its own.
+    pub(super) namespace: Option<Namespace>,
+    /// Its wall clock, if that can be set.
+    clock: Option<Clock>,
+    /// The process whose end was told last.
+    told: AtomicU32,
     /// The rules of faults, by the number of the fault.
     rules: Brief<Vec<(usize, Rule)>>,
 }
@@ -90,11 +103,12 @@ impl<'a> World<'a> {
             chronicle: Chronicle::default(),
             classes,
             gate: Brief::default(),
+            restored: watch::Sender::default(),
             failing,
         };
         world.set_gate(0, None)?;
         for number in 0..plan.replicas {
-            let actor = world.actor(&format!("r{number}"), making).await?;
+            let actor = world.actor(number, plan, making).await?;
             world.actors.push(actor);
         }
         for actor in &world.actors {
@@ -104,17 +118,37 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    async fn actor(&self, name: &str, making: &Making) -> Result<Actor> {
-        let scope = &self.stage.scope;
-        let proxy =
-            Proxy::start(scope.plane(), &scope.directory().join(format!("{name}-proxy.jsonl"))).await?;
-        let mut spec = self.stage.spec(name, Some(&proxy.server())).await?;
-        spec.kubeconfig = scope.replica_kubeconfig(name, Some(&proxy.server())).await?;
+    async fn actor(&self, number: usize, plan: &Plan, making: &Making) -> Result<Actor> {
+        let (scope, name) = (&self.stage.scope, format!("r{number}"));
+        let namespace = if plan.cuts_wires() { Some(Namespace::create()?) } else { None };
+        let host = namespace.as_ref().map_or(Ipv4Addr::LOCALHOST, Namespace::host);
+        let log = scope.directory().join(format!("{name}-proxy.jsonl"));
+        let proxy = Proxy::start_on(host, scope.plane(), &log).await?;
+        let clock = self.clock(&name, number, plan)?;
+        let mut spec = self.stage.spec(&name, Some(&proxy.server())).await?;
+        spec.kubeconfig = scope.replica_kubeconfig(&name, Some(&proxy.server())).await?;
         spec.env.push((ASKED.0.to_owned(), ASKED.1.to_owned()));
         spec.env.extend(making.env.iter().cloned());
+        spec.env.extend(clock.iter().flat_map(Clock::env));
+        let spec = match &namespace {
+            Some(namespace) => namespace.enter(spec),
+            None => spec,
+        };
         let replica = Replica::start(scope, spec)?;
-        self.chronicle.tell(name, What::Started { pid: replica.pid() });
-        Ok(Actor { name: name.to_owned(), replica: Mutex::new(replica), proxy, rules: Brief::default() })
+        self.chronicle.tell(&name, What::Started { pid: replica.pid() });
+        let (told, rules) = (AtomicU32::default(), Brief::default());
+        // A clock that runs at a wrong rate can't be set.
+        let clock = clock.filter(|_| plan.crystal(number).is_none());
+        Ok(Actor { name, replica: Mutex::new(replica), proxy, namespace, clock, told, rules })
+    }
+
+    fn clock(&self, name: &str, number: usize, plan: &Plan) -> Result<Option<Clock>> {
+        let file = self.stage.scope.directory().join(format!("{name}-clock"));
+        match plan.crystal(number) {
+            Some(rate) => Clock::machine(&file, f64::from(rate) / 100.0).map(Some),
+            None if plan.sets_clocks() => Clock::wall(&file).map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn wait_leader(&self) -> Result<()> {
@@ -173,11 +207,24 @@ impl Actor {
         self.proxy.set(rules.iter().map(|(_, rule)| rule.clone()).collect());
     }
 
+    /// Puts its wall clock wrong by so many seconds, at a rate in percent.
+    pub(super) fn set_clock(&self, offset: i64, rate: u32) -> Result<()> {
+        self.clock.as_ref().map_or(Ok(()), |clock| clock.set(offset, f64::from(rate) / 100.0))
+    }
+
+    /// Tells of the end of its process, once.
+    pub(super) fn tell_exit(&self, replica: &Replica, chronicle: &Chronicle) {
+        let Some(status) = replica.exit_status() else { return };
+        if self.told.swap(replica.pid(), Ordering::Relaxed) != replica.pid() {
+            chronicle.tell(&self.name, What::Exited { status: status.to_string() });
+        }
+    }
+
     /// Starts the replica again if it has ended.
     pub(super) async fn revive(&self, chronicle: &Chronicle) -> Result<()> {
         let mut replica = self.replica.lock().await;
-        if let Some(status) = replica.exit_status() {
-            chronicle.tell(&self.name, What::Exited { status: status.to_string() });
+        self.tell_exit(&replica, chronicle);
+        if replica.exit_status().is_some() {
             replica.restart()?;
             chronicle.tell(&self.name, What::Started { pid: replica.pid() });
         }
