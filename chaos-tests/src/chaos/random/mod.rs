@@ -13,6 +13,7 @@ mod chronicle;
 mod collect;
 mod draw;
 mod observe;
+mod odd;
 mod rest;
 mod strike;
 mod work;

@@ -14,7 +14,7 @@ use kube::{
     },
 };
 
-use super::{plan::Kind, work, world::World};
+use super::{odd, plan::Kind, work, world::World};
 use crate::{
     history::{Object, What},
     wait::{SoonAgain, Watched},
@@ -71,12 +71,12 @@ fn common(object: &impl ResourceExt) -> Object {
 }
 
 /// Watches claims and volumes until it is dropped, and does the scheduler's part.
-pub(super) async fn watch(world: &World<'_>, node: &str) {
+pub(super) async fn watch(world: &World<'_>) {
     let claims = world.stage.scope.claims();
     let choose = async |claim: &PersistentVolumeClaim| {
         if work::needs_node(claim) {
             // It is tried again whenever the claim is shown again.
-            let _ = work::select_node(&claims, &claim.name_any(), node).await;
+            let _ = odd::select(world, &claim.name_any()).await;
         }
     };
     let nothing = async |_: &PersistentVolume| ();

@@ -57,6 +57,13 @@ pub enum Work {
     Hold,
     /// Somebody else's finalizer goes.
     LetGo,
+    /// Once the claim is gone and its volume, patched to Retain, is Released, the volume is deleted by hand: the asset
+    /// stays.
+    DropKept,
+    /// The volume that has the name of the claim's own, and belongs to somebody else, goes.
+    Unsquat,
+    /// The node that the claim was sent to goes.
+    LoseNode,
 }
 
 /// What a claim is like. Its name begins so.
@@ -69,6 +76,10 @@ pub enum Kind {
     Retained,
     /// Of a class that waits for the first consumer.
     Waiting,
+    /// As waiting, and there is somebody else's volume of the name that its own is to have.
+    Squatted,
+    /// As waiting, and sent to a node that does not stay; the backend takes its time with it.
+    Stranded,
     /// It wants what the backend does not make.
     Block,
     /// The backend fails at it each time.
@@ -83,6 +94,8 @@ impl Kind {
             Self::Plain => "plain",
             Self::Retained => "retained",
             Self::Waiting => "waiting",
+            Self::Squatted => "squatted",
+            Self::Stranded => "stranded",
             Self::Block => "block",
             Self::Failing => "failing",
         }
@@ -141,10 +154,10 @@ impl Plan {
         self
     }
 
-    /// The claims at which the backend fails.
-    pub fn failing(&self) -> impl Iterator<Item = &str> {
-        let failing = |deed: &&Deed| deed.work == Work::Create(Kind::Failing);
-        self.deeds.iter().filter(failing).map(|deed| &*deed.claim)
+    /// The claims of this kind.
+    pub fn claims(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        let fits = move |deed: &&Deed| deed.work == Work::Create(kind);
+        self.deeds.iter().filter(fits).map(|deed| &*deed.claim)
     }
 }
 
@@ -163,7 +176,9 @@ fn life(chance: &mut Chance, number: u64, span: u64) -> Vec<Deed> {
     let kind = match chance.between(0, 99) {
         0..=57 => Kind::Plain,
         58..=72 => Kind::Retained,
-        73..=92 => Kind::Waiting,
+        73..=86 => Kind::Waiting,
+        87..=89 => Kind::Squatted,
+        90..=92 => Kind::Stranded,
         93..=95 => Kind::Block,
         _ => Kind::Failing,
     };
@@ -178,11 +193,17 @@ fn life(chance: &mut Chance, number: u64, span: u64) -> Vec<Deed> {
     if kind == Kind::Plain || kind == Kind::Waiting {
         let at = bound_later(chance);
         match chance.between(0, 9) {
-            0 | 1 => deeds.push((at, Work::Keep)),
+            0 | 1 => deeds.extend([(at, Work::Keep), (at + chance.between(500, 6_000), Work::DropKept)]),
             2 => deeds.push((at, Work::DeleteVolume)),
             3 => deeds.extend([(at, Work::Hold), (at + chance.between(1_000, 6_000), Work::LetGo)]),
             _ => {}
         }
+    }
+    let odd_ends = born + chance.between(300, 5_000);
+    match kind {
+        Kind::Squatted => deeds.push((odd_ends, Work::Unsquat)),
+        Kind::Stranded => deeds.push((odd_ends, Work::LoseNode)),
+        _ => {}
     }
     if chance.percent(55) {
         // Some at once, while it is being provisioned.
@@ -253,7 +274,7 @@ mod tests {
     fn among_many_seeds_every_deed_and_every_kind_of_claim_occurs() {
         let plans: Vec<Plan> = seeds().map(|seed| Plan::of(Scenario::Api, seed, SPAN)).collect();
         let works: BTreeSet<Work> = plans.iter().flat_map(|plan| &plan.deeds).map(|deed| deed.work).collect();
-        assert_eq!(works.len(), 5 + 6, "{works:?}");
+        assert_eq!(works.len(), 7 + 9, "{works:?}");
         assert!(plans.iter().all(|plan| plan.deeds.len() > 60));
     }
 }

@@ -13,6 +13,7 @@ use kube::{
 };
 
 use super::{
+    odd,
     plan::Kind,
     work::{self, HOLD},
     world::World,
@@ -55,6 +56,7 @@ pub(super) async fn heal(world: &World<'_>) -> Result<()> {
             work::let_go(&world.stage.scope.all_volumes(), &volume.name_any()).await?;
         }
     }
+    odd::heal(world).await?;
     world.chronicle.tell("harness", What::Healed);
     Ok(())
 }
@@ -69,7 +71,8 @@ pub(super) async fn come_to_rest(world: &World<'_>) -> Result<()> {
     for claim in world.stage.scope.claims().list(&ListParams::default()).await? {
         world.stage.scope.claims().delete(&claim.name_any(), &DeleteParams::default()).await?;
     }
-    settle(world, "nothing is left", async || remains(world).await).await
+    settle(world, "nothing is left", async || remains(world).await).await?;
+    odd::take_dropped(world)
 }
 
 fn early(healed: Instant) -> Option<String> {
@@ -132,7 +135,8 @@ fn leaks(world: &World<'_>, volumes: &[PersistentVolume]) -> Result<Option<Strin
     if *world.restored.borrow() > 0 {
         return Ok(None);
     }
-    let volumes: BTreeSet<String> = volumes.iter().map(ResourceExt::name_any).collect();
+    let volumes = volumes.iter().map(ResourceExt::name_any).chain(odd::dropped(world));
+    let volumes: BTreeSet<String> = volumes.collect();
     let assets = world.stage.ledger.assets()?;
     let without: Vec<&String> = assets.symmetric_difference(&volumes).collect();
     Ok((!without.is_empty()).then(|| format!("assets without a volume, or volumes without: {without:?}")))

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{
     collect,
     fault::Act,
-    observe,
+    observe, odd,
     plan::Plan,
     rest,
     scenario::Scenario,
@@ -73,7 +73,7 @@ pub async fn run(
     let began = Instant::now();
     let (plan, skipped) = &possible(plan);
     let world = World::start(plane, ledger, plan, making).await?;
-    let node = work::create_node(&world).await?;
+    odd::create_node(&world, odd::LASTING).await?;
     world.tell_sizes().await?;
     let story = async {
         let undone = carry_out(&world, plan).await?;
@@ -82,7 +82,7 @@ pub async fn run(
     };
     let (undone, rest) = tokio::select! {
         told = story => told?,
-        () = observe::watch(&world, &node) => anyhow::bail!("the watch of the cluster has ended"),
+        () = observe::watch(&world) => anyhow::bail!("the watch of the cluster has ended"),
     };
     tell_the_end(&world).await?;
     let mut history = collect::history(&world).await?;
@@ -188,5 +188,5 @@ async fn clean_up(world: &World<'_>) -> Result<()> {
         let name = kube::ResourceExt::name_any(&volume);
         world.stage.scope.all_volumes().delete(&name, &Default::default()).await?;
     }
-    work::delete_node(world).await
+    odd::clean_up(world).await
 }

@@ -4,15 +4,16 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
+    odd,
     plan::{Deed, Kind, Work},
     world::World,
 };
@@ -30,6 +31,8 @@ pub(super) async fn carry_out(world: &World<'_>, deed: &Deed, began: Instant, sp
     sleep_until(began + Duration::from_millis(deed.at)).await;
     let over = began + Duration::from_millis(span);
     let done = match deed.work {
+        Work::Create(Kind::Squatted) => patiently(odd::squat(world, &deed.claim)).await,
+        Work::Create(Kind::Stranded) => patiently(odd::strand(world, &deed.claim)).await,
         Work::Create(kind) => patiently(create(world, &deed.claim, kind)).await,
         Work::Delete => {
             let claims = world.stage.scope.claims();
@@ -38,6 +41,9 @@ pub(super) async fn carry_out(world: &World<'_>, deed: &Deed, began: Instant, sp
         Work::Keep | Work::Use | Work::DeleteVolume | Work::Hold | Work::LetGo => {
             on_volume(world, deed, over).await
         }
+        Work::DropKept => odd::drop_kept(world, &deed.claim, over).await,
+        Work::Unsquat => patiently(odd::unsquat(world, &deed.claim)).await,
+        Work::LoseNode => patiently(odd::delete_node(world, &deed.claim)).await,
     };
     if let Err(error) = &done {
         tracing::debug!("{deed:?} was not done: {error:#}");
@@ -46,16 +52,16 @@ pub(super) async fn carry_out(world: &World<'_>, deed: &Deed, began: Instant, sp
 }
 
 /// Its errors are part of the chaos.
-async fn patiently<T>(work: impl Future<Output = Result<T>>) -> Result<()> {
+pub(super) async fn patiently<T>(work: impl Future<Output = Result<T>>) -> Result<()> {
     timeout(PATIENCE, work).await.context("no answer")?.map(drop)
 }
 
-async fn create(world: &World<'_>, name: &str, kind: Kind) -> Result<PersistentVolumeClaim> {
+pub(super) async fn create(world: &World<'_>, name: &str, kind: Kind) -> Result<PersistentVolumeClaim> {
     let classes = &world.classes;
     let class = match kind {
         Kind::Plain | Kind::Block | Kind::Failing => &classes.plain,
         Kind::Retained => &classes.retained,
-        Kind::Waiting => &classes.waiting,
+        Kind::Waiting | Kind::Squatted | Kind::Stranded => &classes.waiting,
     };
     let customize = |claim: &mut PersistentVolumeClaim| {
         let spec = claim.spec.get_or_insert_default();
@@ -74,7 +80,9 @@ async fn on_volume(world: &World<'_>, deed: &Deed, over: Instant) -> Result<()> 
     match deed.work {
         Work::Keep => {
             let keep = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
-            patiently(patch(&volumes, &volume, Patch::Merge(keep))).await
+            patiently(patch(&volumes, &volume, Patch::Merge(keep))).await?;
+            odd::note_kept(world, &deed.claim, volume);
+            Ok(())
         }
         Work::Hold => {
             let hold = json!({ "metadata": { "finalizers": [HOLD] } });
@@ -87,7 +95,7 @@ async fn on_volume(world: &World<'_>, deed: &Deed, over: Instant) -> Result<()> 
             world.chronicle.tell("harness", What::Used { volume });
             Ok(())
         }
-        Work::Create(_) | Work::Delete => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -109,33 +117,18 @@ pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// The scheduler's part: whether a claim waits for a node that is not chosen yet.
+/// The scheduler's part: whether a claim waits for a node that is not chosen yet. Those of odder kinds get theirs
+/// otherwise.
 pub(super) fn needs_node(claim: &PersistentVolumeClaim) -> bool {
-    let waits = claim.name_any().starts_with(Kind::Waiting.prefix());
-    waits && !is_bound(claim) && !claim.annotations().contains_key(SELECTED_NODE)
+    claim.name_any().starts_with(Kind::Waiting.prefix()) && !is_bound(claim) && !has_node(claim)
+}
+
+pub(super) fn has_node(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().contains_key(SELECTED_NODE)
 }
 
 /// The scheduler's part: chooses the node for a claim.
 pub(super) async fn select_node(claims: &Api<PersistentVolumeClaim>, claim: &str, node: &str) -> Result<()> {
     let select = Patch::Merge(json!({ "metadata": { "annotations": { SELECTED_NODE: node } } }));
     patiently(async { Ok(claims.patch(claim, &PatchParams::default(), &select).await?) }).await
-}
-
-/// A node that claims can be sent to.
-pub(super) async fn create_node(world: &World<'_>) -> Result<String> {
-    let nodes: Api<Node> = Api::all(world.stage.scope.client());
-    let name = node(world);
-    let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
-    cluster::create(&nodes, &Node { metadata, ..Node::default() }).await?;
-    Ok(name)
-}
-
-/// Removes the node.
-pub(super) async fn delete_node(world: &World<'_>) -> Result<()> {
-    let nodes: Api<Node> = Api::all(world.stage.scope.client());
-    nodes.delete(&node(world), &DeleteParams::default()).await.map(drop).context("cannot delete the node")
-}
-
-fn node(world: &World<'_>) -> String {
-    format!("{}-node", world.stage.scope.namespace())
 }

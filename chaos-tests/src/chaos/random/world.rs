@@ -2,6 +2,7 @@
 //! chronicle that all tell what they do to.
 
 use std::{
+    collections::BTreeMap,
     net::Ipv4Addr,
     path::Path,
     sync::{
@@ -15,14 +16,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
-use super::{chronicle::Chronicle, plan::Plan};
+use super::{
+    chronicle::Chronicle,
+    plan::{Kind, Plan},
+};
 use crate::{
     chaos::history::ASKED,
     cluster::Scope,
     control_plane::ControlPlane,
     history::What,
     ledger::{
-        Conduct, Rule as Gate,
+        Conduct, Rule as Gate, Words,
         stage::{DEADLINE, Setup, Stage},
     },
     nemesis::{clock::Clock, network::Namespace},
@@ -40,10 +44,20 @@ pub(super) struct World<'a> {
     pub(super) classes: Classes,
     /// The rules of faults at the backend, by the number of the fault.
     gate: Brief<Vec<(usize, Gate)>>,
+    /// What people have patched to Retain, by claim.
+    pub(super) kept: Brief<BTreeMap<String, Kept>>,
     /// How often etcd was put back.
     pub(super) restored: watch::Sender<usize>,
     /// The rules for calls about claims at which the backend always fails.
     failing: Vec<Gate>,
+}
+
+/// A volume that people have patched to Retain.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) volume: String,
+    /// Whether they have deleted it, and only the asset is left.
+    pub(super) dropped: bool,
 }
 
 /// A replica and what stands between it and the API server.
@@ -91,12 +105,7 @@ impl<'a> World<'a> {
         let setup = Setup { profile: making.profile, ..Setup::with(keys(&making.keys)) };
         let stage = Stage::empty(Scope::new(plane).await?, ledger, setup).await?;
         let classes = Classes::create(&stage).await?;
-        let failing = plan.failing().map(|claim| {
-            Gate::on("provision")
-                .claim(claim)
-                .conduct(Conduct::answer("failed", "this is a claim to fail at"))
-        });
-        let failing = failing.collect();
+        let failing = always(plan);
         let mut world = Self {
             stage,
             actors: Vec::new(),
@@ -104,6 +113,7 @@ impl<'a> World<'a> {
             classes,
             gate: Brief::default(),
             restored: watch::Sender::default(),
+            kept: Brief::default(),
             failing,
         };
         world.set_gate(0, None)?;
@@ -243,6 +253,16 @@ impl Classes {
             waiting: waiting.await?,
         })
     }
+}
+
+/// How the backend treats some claims, whatever else happens to it.
+fn always(plan: &Plan) -> Vec<Gate> {
+    let rule = |claim: &str| Gate::on("provision").claim(claim);
+    let fails = Conduct::answer("failed", "this is a claim to fail at");
+    let takes_its_time = Conduct::words(Words::Outcome("background".to_owned(), "it is being made".to_owned()));
+    let failing = plan.claims(Kind::Failing).map(|claim| rule(claim).conduct(fails.clone()));
+    let slow = plan.claims(Kind::Stranded).map(|claim| rule(claim).first(3).conduct(takes_its_time.clone()));
+    failing.chain(slow).collect()
 }
 
 /// Everything short, so that a run is.
