@@ -9,7 +9,7 @@ pub(super) fn one_leader(reading: &Reading<'_>, _: &Bounds, verdict: &mut Verdic
         let earlier = reading.beliefs.iter().take(place).filter(|earlier| earlier.party != later.party);
         for earlier in earlier {
             if let Some(words) = conflict(earlier, later, reading) {
-                verdict.object(OneLeader, later.from, words);
+                verdict.found(OneLeader, later.from, words);
             }
         }
     }

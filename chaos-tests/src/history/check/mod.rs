@@ -10,7 +10,7 @@ mod epochs;
 mod leadership;
 mod precious;
 mod processes;
-mod reading;
+pub mod reading;
 mod requests;
 mod retries;
 mod standbys;
@@ -200,9 +200,14 @@ impl Verdict {
         *self.checked.entry(invariant).or_default() += facts;
     }
 
-    fn object(&mut self, invariant: Invariant, at: u64, words: impl Into<String>) {
+    fn found(&mut self, invariant: Invariant, at: u64, words: impl Into<String>) {
         self.violations.push(Violation { invariant, at, words: words.into() });
     }
+}
+
+/// In the unit of histories.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A rule: adds to the verdict what it has looked at, and what must not be.
@@ -254,7 +259,7 @@ mod tests {
     #[test]
     fn a_verdict_is_the_same_after_it_was_saved() {
         let mut verdict = check(&[], &Bounds::default());
-        verdict.object(Invariant::OneLeader, 7, "two");
+        verdict.found(Invariant::OneLeader, 7, "two");
         let text = serde_json::to_string(&verdict).unwrap();
         assert!(text.contains("\"one-leader\""), "{text}");
         assert_eq!(serde_json::from_str::<Verdict>(&text).unwrap(), verdict);

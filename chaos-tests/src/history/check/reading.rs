@@ -1,14 +1,14 @@
 //! A history as the rules read it: in the order of time, with beliefs as intervals, calls with their ends, objects
 //! by their UIDs, and the ages between restores of etcd. Judges nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::{
     history::{Entry, Object, What},
     ledger::{Call, Phase},
-    proxy::Record,
+    proxy::{Record, Request},
 };
 
 /// Of these kinds a fault ends the process that it befalls; the first part of the kind, up to a dash, counts.
@@ -16,7 +16,7 @@ const ENDS: [&str; 6] = ["kill", "term", "restart", "crash", "limit", "oom"];
 
 /// A time in which a replica believed to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Belief<'a> {
+pub struct Belief<'a> {
     /// Who.
     pub party: &'a str,
     /// Its epoch.
@@ -29,7 +29,7 @@ pub(super) struct Belief<'a> {
 
 /// A call of the backend, with its end if it had one.
 #[derive(Clone, Debug)]
-pub(super) struct Told<'a> {
+pub struct Told<'a> {
     /// Its beginning.
     pub begin: &'a Call,
     /// Its end.
@@ -66,7 +66,7 @@ impl<'a> Told<'a> {
 
 /// Something that a replica began.
 #[derive(Clone, Debug)]
-pub(super) struct Begun<'a> {
+pub struct Begun<'a> {
     /// When.
     pub at: u64,
     /// Who.
@@ -75,16 +75,38 @@ pub(super) struct Begun<'a> {
     pub epoch: u64,
     /// How long the guard still held.
     pub left: u64,
-    /// What.
-    pub effect: &'a str,
+    /// What, in the words of [`does`] or of a call of the backend.
+    pub does: String,
+}
+
+/// A request in words that its beginning, a proxy and the audit log share: a creation's path has no name.
+pub fn does(verb: &str, resource: &str, name: &str) -> String {
+    let name = if verb == "create" { "" } else { name };
+    format!("{verb} {resource} {name}").trim_end().to_owned()
+}
+
+/// Whether only a leader may send this. Lease and events are everybody's; reviews change nothing.
+pub fn is_for_leaders(verb: &str, resource: &str) -> bool {
+    let reads = ["get", "list", "watch"].contains(&verb);
+    let free =
+        resource.is_empty() || ["leases", "events"].contains(&resource) || resource.ends_with("reviews");
+    !reads && !free
+}
+
+/// What began, where it is a request: in the words of [`does`]; a call of the backend as it is.
+fn effect(effect: &str) -> String {
+    let Some((method, path)) = effect.split_once(" /") else { return effect.to_owned() };
+    let method = method.parse().unwrap_or_default();
+    let request = Request::read(&method, &format!("/{path}"), "", &[]);
+    does(&request.verb, &request.resource, &request.name)
 }
 
 /// A sight of an object.
-pub(super) type Sight<'a> = (u64, &'a Object);
+pub type Sight<'a> = (u64, &'a Object);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Reading<'a> {
+pub struct Reading<'a> {
     /// The entries by time.
     pub entries: Vec<&'a Entry>,
     /// Beliefs of all replicas by their beginning.
@@ -127,8 +149,8 @@ impl<'a> Reading<'a> {
     fn take(&mut self, entry: &'a Entry) {
         let (at, party) = (entry.at, &*entry.party);
         match &entry.what {
-            What::Begins { epoch, left, effect } => {
-                self.begun.push(Begun { at, party, epoch: *epoch, left: *left, effect });
+            What::Begins { epoch, left, effect: what } => {
+                self.begun.push(Begun { at, party, epoch: *epoch, left: *left, does: effect(what) });
             }
             What::Call(call) if call.phase == Phase::Begin => {
                 self.calls.push(Told { begin: call, end: None });
@@ -187,33 +209,29 @@ impl<'a> Reading<'a> {
         Some(lasts.filter(|(at, object)| *at >= rest && !object.gone).collect())
     }
 
+    /// Whether nobody saw an object's end, which there was: a restored etcd does not know it, or the list at rest
+    /// has not got it.
+    #[must_use]
+    pub fn vanished(&self, sights: &[Sight<'_>]) -> bool {
+        let unseen = |at: u64| self.age(at) < self.restored.len() || self.rest.is_some_and(|rest| at < rest);
+        sights.last().is_some_and(|(at, last)| !last.gone && unseen(*at))
+    }
+
     /// The claim of a volume by the backend's requests: its UID.
     #[must_use]
     pub fn claims_of_volumes(&self) -> BTreeMap<&'a str, &'a str> {
         let provisions = self.calls.iter().filter(|call| call.begin.operation == "provision");
         provisions.filter_map(|call| Some((&*call.begin.volume, call.claim_uid()?))).collect()
     }
-
-    /// The replicas that the history tells something about.
-    #[must_use]
-    pub fn replicas(&self) -> BTreeSet<&'a str> {
-        let of_one = |what: &What| {
-            matches!(
-                what,
-                What::Started { .. } | What::Believes { .. } | What::Begins { .. } | What::Request(_)
-            )
-        };
-        self.entries.iter().filter(|entry| of_one(&entry.what)).map(|entry| &*entry.party).collect()
-    }
 }
 
 /// Whether a fault ends the process that it befalls.
-pub(super) fn ends(kind: &str) -> bool {
+pub fn ends(kind: &str) -> bool {
     ENDS.contains(&first_part(kind))
 }
 
 /// The first part of a fault's kind.
-pub(super) fn first_part(kind: &str) -> &str {
+pub fn first_part(kind: &str) -> &str {
     kind.split('-').next().unwrap_or_default()
 }
 

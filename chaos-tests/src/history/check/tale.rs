@@ -87,7 +87,7 @@ pub(super) fn call_with(
         claim: "data".to_owned(),
         epoch,
         number: 1,
-        pid: u32::try_from(at % 1_000_000_007).unwrap(),
+        pid: u32::try_from((at + epoch) % 1_000_000_007).unwrap(),
         phase: Phase::Begin,
         outcome: String::new(),
         changed: false,
