@@ -1,8 +1,8 @@
 //! When replicas believed to lead, by their own records, on `CLOCK_MONOTONIC_RAW`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use chaos_tests::replica::Replica;
+use chaos_tests::{chaos::history, replica::Replica};
 use serde::Deserialize;
 
 /// A line of a replica's record.
@@ -15,25 +15,15 @@ struct Line {
 
 /// One leadership as its leader saw it.
 #[derive(Debug)]
-pub struct Belief {
-    pub epoch: u64,
+pub(crate) struct Belief {
+    pub(crate) epoch: u64,
     /// In nanoseconds.
-    pub from: u64,
-    pub until: u64,
-    /// When it was last extended, and how long it then had left by the leader's own clock.
-    pub extended: (u64, u64),
-}
-
-impl Belief {
-    /// How long it went on after it was last extended, and how long its leader's clock said that would be.
-    pub fn tail(&self) -> (Duration, Duration) {
-        let (at, left) = self.extended;
-        (Duration::from_nanos(self.until - at), Duration::from_nanos(left))
-    }
+    pub(crate) from: u64,
+    pub(crate) until: u64,
 }
 
 /// The leaderships of a replica whose clock runs at `rate`, in their order.
-pub fn of(replica: &Replica, rate: f64) -> Vec<Belief> {
+pub(crate) fn of(replica: &Replica, rate: f64) -> Vec<Belief> {
     let mut lines: BTreeMap<u64, Vec<Line>> = BTreeMap::new();
     for text in replica.log_text().unwrap().lines() {
         if text.contains("kube_provisioner::history") && text.contains("\"believes\"") {
@@ -52,12 +42,11 @@ fn belief(lines: &[Line], rate: f64) -> Belief {
         epoch: last.epoch,
         from: lines[0].at,
         until: ended.map_or(by_itself, |line| line.at.min(by_itself)),
-        extended: (last.at, last.left),
     }
 }
 
 /// Checks that no two believed to lead at a time; how many leaderships there were.
-pub fn check_apart(mut all: Vec<Belief>) -> usize {
+pub(crate) fn check_apart(mut all: Vec<Belief>) -> usize {
     all.sort_by_key(|belief| belief.from);
     for pair in all.windows(2) {
         assert!(
@@ -66,4 +55,18 @@ pub fn check_apart(mut all: Vec<Belief>) -> usize {
         );
     }
     all.len()
+}
+
+/// At which rate the clock runs by which a replica's guard expires: from what was left of it at two things that the
+/// replica began, one soon after the other.
+pub(crate) fn rate(replica: &Replica) -> f64 {
+    let begun = history::read(&replica.log_text().unwrap());
+    // If the guard was extended in between, more is left.
+    let mut rates: Vec<f64> = begun
+        .windows(2)
+        .filter(|pair| pair[1].left < pair[0].left && pair[1].at > pair[0].at + 2_000_000)
+        .map(|pair| (pair[0].left - pair[1].left) as f64 / (pair[1].at - pair[0].at) as f64)
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
 }

@@ -1,12 +1,8 @@
 //! Replicas without files or memory to spare.
 
-use chaos_tests::{
-    ledger::stage::{DEADLINE, Setup, Stage},
-    nemesis::limits::Limit,
-};
-use serde_json::json;
+use chaos_tests::{ledger::stage::DEADLINE, nemesis::limits::Limit};
 
-use crate::{LEDGER, start};
+use crate::start;
 
 #[tokio::test]
 async fn a_leader_that_can_open_no_file_lives_on_and_makes_everything_once_it_can() {
