@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     fault::{Act, Fate, Fault, Manner, Target},
     plan::{Deed, Kind, Plan, Work},
+    run::Outcome,
     scenario::Scenario,
 };
 use crate::{history::check::Invariant, nemesis::chance::Chance};
@@ -64,6 +65,13 @@ impl Control {
     #[must_use]
     pub fn named(bug: &str) -> Option<Self> {
         Self::all().into_iter().find(|control| control.bug == bug)
+    }
+
+    /// Whether a run with the bug has brought it to light.
+    #[must_use]
+    pub fn catches(&self, outcome: &Outcome) -> bool {
+        let expected = |invariant| self.expected.contains(&invariant);
+        !outcome.flaws.is_empty() || outcome.verdict.violations.iter().any(|it| expected(it.invariant))
     }
 
     /// What happens with this seed. Seeds differ by moments only.

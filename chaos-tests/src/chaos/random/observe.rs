@@ -112,6 +112,10 @@ async fn follow_on<K: Told>(world: &World<'_>, api: kube::Api<K>, view: &mut Vie
             continue;
         }
         for object in view.take(&event) {
+            // An older state of etcd may know nothing of a finalizer.
+            if object.kind == "volume" && *world.restored.borrow() == 0 {
+                world.holds.see(&object);
+            }
             world.chronicle.tell("cluster", What::Object(object));
         }
         if let Event::Apply(object) | Event::InitApply(object) = &event {

@@ -5,9 +5,7 @@ use std::{collections::BTreeMap, fs, sync::PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::{
-    api::core::v1::{
-        HostPathVolumeSource, Node, ObjectReference, PersistentVolume, PersistentVolumeSpec,
-    },
+    api::core::v1::{HostPathVolumeSource, Node, ObjectReference, PersistentVolume, PersistentVolumeSpec},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{

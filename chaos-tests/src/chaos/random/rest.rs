@@ -27,9 +27,6 @@ use crate::{
 
 /// What is still going on in the backend when everything is healed is over by then.
 const LINGERING: Duration = Duration::from_secs(6);
-/// How long everything may take to come to its end, once nothing is broken any more. A watch that fell silent is
-/// noticed in half a minute.
-pub(super) const BOUND: Duration = Duration::from_secs(90);
 /// How often the state is looked at: no single watch shows files and objects of several kinds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -53,7 +50,7 @@ pub(super) async fn heal(world: &World<'_>) -> Result<()> {
     }
     for volume in world.stage.scope.volumes().await? {
         if volume.finalizers().iter().any(|finalizer| finalizer == HOLD) {
-            work::let_go(&world.stage.scope.all_volumes(), &volume.name_any()).await?;
+            work::let_go(world, &volume).await?;
         }
     }
     odd::heal(world).await?;
@@ -65,13 +62,14 @@ pub(super) async fn heal(world: &World<'_>) -> Result<()> {
 ///
 /// # Errors
 /// What does not come to its end in time.
-pub(super) async fn come_to_rest(world: &World<'_>) -> Result<()> {
+pub(super) async fn come_to_rest(world: &World<'_>, bound: Duration) -> Result<()> {
     let healed = Instant::now();
-    settle(world, "all claims are Bound", async || Ok(waiting(world).await?.or(early(healed)))).await?;
+    settle(world, bound, "all claims are Bound", async || Ok(waiting(world).await?.or(early(healed))))
+        .await?;
     for claim in world.stage.scope.claims().list(&ListParams::default()).await? {
         world.stage.scope.claims().delete(&claim.name_any(), &DeleteParams::default()).await?;
     }
-    settle(world, "nothing is left", async || remains(world).await).await?;
+    settle(world, bound, "nothing is left", async || remains(world).await).await?;
     odd::take_dropped(world)
 }
 
@@ -80,7 +78,12 @@ fn early(healed: Instant) -> Option<String> {
 }
 
 /// Waits until `flaw` finds none, and again none after two more audits.
-async fn settle(world: &World<'_>, what: &str, flaw: impl AsyncFn() -> Result<Option<String>>) -> Result<()> {
+async fn settle(
+    world: &World<'_>,
+    bound: Duration,
+    what: &str,
+    flaw: impl AsyncFn() -> Result<Option<String>>,
+) -> Result<()> {
     let started = Instant::now();
     loop {
         let found = match flaw().await? {
@@ -91,8 +94,8 @@ async fn settle(world: &World<'_>, what: &str, flaw: impl AsyncFn() -> Result<Op
             found => found,
         };
         let Some(found) = found else { return Ok(()) };
-        if started.elapsed() > BOUND {
-            bail!("not so {BOUND:?} after everything was healed: {what}: {found}");
+        if started.elapsed() > bound {
+            bail!("not so {bound:?} after everything was healed: {what}: {found}");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -20,13 +20,13 @@ use super::{
     rest,
     scenario::Scenario,
     strike, work,
-    world::{Making, World},
+    world::{Setting, World},
 };
 use crate::{
     control_plane::ControlPlane,
     history::{
         self, Entry, What,
-        check::{Bounds, check},
+        check::{Bounds, Verdict, check},
     },
     nemesis::{clock, network},
 };
@@ -38,6 +38,9 @@ pub struct Outcome {
     pub scenario: Scenario,
     /// With this seed.
     pub seed: u64,
+    /// The known bug that the product had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bug: Option<String>,
     /// How long it took.
     pub seconds: f64,
     /// What this machine has no means for, and why.
@@ -51,11 +54,29 @@ pub struct Outcome {
     pub undone: usize,
     /// How many entries the history has.
     pub entries: usize,
-    /// What must not be.
-    pub violations: Vec<String>,
+    /// What did not come to its end, and what the harness saw itself.
+    pub flaws: Vec<String>,
+    /// What the checker says of the history.
+    pub verdict: Verdict,
     /// Where the history and the logs are, if they are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+}
+
+impl Outcome {
+    /// How much there was that must not be.
+    #[must_use]
+    pub fn violations(&self) -> usize {
+        self.flaws.len() + self.verdict.violations.len()
+    }
+
+    /// A line for each.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let violations = self.verdict.violations.iter();
+        let violations = violations.map(|it| format!("{}: {}", it.invariant.name(), it.words));
+        self.flaws.iter().cloned().chain(violations).collect()
+    }
 }
 
 /// Carries out `plan` on `plane`, which has an audit log and no other user. The history goes to a directory below
@@ -67,18 +88,18 @@ pub async fn run(
     plane: &ControlPlane,
     ledger: &Path,
     plan: &Plan,
-    making: &Making,
+    setting: &Setting,
     keep: Option<&Path>,
 ) -> Result<Outcome> {
     let began = Instant::now();
     let (plan, skipped) = &possible(plan);
-    let world = World::start(plane, ledger, plan, making).await?;
+    let world = World::start(plane, ledger, plan, setting).await?;
     odd::create_node(&world, odd::LASTING).await?;
     world.tell_sizes().await?;
     let story = async {
         let undone = carry_out(&world, plan).await?;
         rest::heal(&world).await.context("cannot heal what was broken")?;
-        anyhow::Ok((undone, rest::come_to_rest(&world).await))
+        anyhow::Ok((undone, rest::come_to_rest(&world, setting.settle).await))
     };
     let (undone, rest) = tokio::select! {
         told = story => told?,
@@ -86,23 +107,24 @@ pub async fn run(
     };
     tell_the_end(&world).await?;
     let mut history = collect::history(&world).await?;
-    let mut violations: Vec<String> = rest.err().map(|flaw| format!("rest: {flaw:#}")).into_iter().collect();
-    violations.extend(judge(&history));
-    let place = Place { keep, scenario: plan.scenario, seed: plan.seed };
-    let directory = place.write(&world, &mut history, !violations.is_empty())?;
-    clean_up(&world).await?;
-    Ok(Outcome {
+    let bounds = Bounds { settle: setting.settle, ..Bounds::default() };
+    let mut outcome = Outcome {
         scenario: plan.scenario,
         seed: plan.seed,
+        bug: setting.bug.clone(),
         seconds: began.elapsed().as_secs_f64(),
         skipped: skipped.clone(),
         faults: faults(&history),
         deeds: plan.deeds.len() - undone,
         undone,
         entries: history.len(),
-        violations,
-        directory,
-    })
+        flaws: rest.err().map(|flaw| format!("{flaw:#}")).into_iter().chain(world.holds.flaws()).collect(),
+        verdict: check(&history, &bounds),
+        directory: None,
+    };
+    outcome.directory = write(&outcome, keep, &world, &mut history)?;
+    clean_up(&world).await?;
+    Ok(outcome)
 }
 
 /// What of a plan can be done on this machine, and why the rest can't.
@@ -142,12 +164,6 @@ async fn tell_the_end(world: &World<'_>) -> Result<()> {
     world.tell_sizes().await
 }
 
-fn judge(history: &[Entry]) -> Vec<String> {
-    let bounds = Bounds { settle: rest::BOUND, ..Bounds::default() };
-    let verdict = check(history, &bounds);
-    verdict.violations.into_iter().map(|it| format!("{}: {}", it.invariant.name(), it.words)).collect()
-}
-
 fn faults(history: &[Entry]) -> BTreeMap<String, usize> {
     let mut faults = BTreeMap::new();
     for entry in history {
@@ -158,28 +174,27 @@ fn faults(history: &[Entry]) -> BTreeMap<String, usize> {
     faults
 }
 
-/// Where the files of a run are kept.
-struct Place<'a> {
-    keep: Option<&'a Path>,
-    scenario: Scenario,
-    seed: u64,
-}
-
-impl Place<'_> {
-    fn write(&self, world: &World<'_>, history: &mut [Entry], violated: bool) -> Result<Option<PathBuf>> {
-        let parent = match self.keep {
-            Some(keep) => keep.to_owned(),
-            None if violated => env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id())),
-            None => return Ok(None),
-        };
-        let directory = parent.join(format!("{}-{}", self.scenario.name(), self.seed));
-        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        history::write(&directory.join("history.jsonl"), history)?;
-        if violated {
-            collect::keep_files(world, &directory)?;
-        }
-        Ok(Some(directory))
+/// Writes the history, and if something was violated the logs, to where people want them.
+fn write(
+    outcome: &Outcome,
+    keep: Option<&Path>,
+    world: &World<'_>,
+    history: &mut [Entry],
+) -> Result<Option<PathBuf>> {
+    let violated = outcome.violations() > 0;
+    let parent = match keep {
+        Some(keep) => keep.to_owned(),
+        None if violated => env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id())),
+        None => return Ok(None),
+    };
+    let name = outcome.bug.as_deref().unwrap_or(outcome.scenario.name());
+    let directory = parent.join(format!("{name}-{}", outcome.seed));
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    history::write(&directory.join("history.jsonl"), history)?;
+    if violated {
+        collect::keep_files(world, &directory)?;
     }
+    Ok(Some(directory))
 }
 
 /// Other runs on the same control plane see volumes and nodes, too.

@@ -88,7 +88,7 @@ async fn on_volume(world: &World<'_>, deed: &Deed, over: Instant) -> Result<()> 
             let hold = json!({ "metadata": { "finalizers": [HOLD] } });
             patiently(patch(&volumes, &volume, Patch::Strategic(hold))).await
         }
-        Work::LetGo => patiently(let_go(&volumes, &volume)).await,
+        Work::LetGo => patiently(let_go(world, &volumes.get(&volume).await?)).await,
         Work::DeleteVolume => patiently(cluster::delete(&volumes, &volume)).await,
         Work::Use => {
             fs::write(world.stage.ledger.asset(&volume).join("data"), "data")?;
@@ -108,9 +108,11 @@ async fn patch(
 }
 
 /// Takes somebody else's finalizer off a volume.
-pub(super) async fn let_go(volumes: &Api<PersistentVolume>, volume: &str) -> Result<PersistentVolume> {
+pub(super) async fn let_go(world: &World<'_>, volume: &PersistentVolume) -> Result<()> {
+    world.holds.let_go(&volume.uid().unwrap_or_default());
     let go = json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": [HOLD] } });
-    patch(volumes, volume, Patch::Strategic(go)).await
+    let volumes = world.stage.scope.all_volumes();
+    patch(&volumes, &volume.name_any(), Patch::Strategic(go)).await.map(drop)
 }
 
 pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {

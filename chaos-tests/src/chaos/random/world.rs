@@ -9,6 +9,7 @@ use std::{
         Mutex as Brief, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -18,6 +19,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::{
     chronicle::Chronicle,
+    holds::Holds,
     plan::{Kind, Plan},
 };
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
     },
     nemesis::{clock::Clock, network::Namespace},
     procfs,
-    product::Profile,
+    product::{KNOWN_BUG, Profile},
     proxy::{Proxy, Rule},
     replica::Replica,
 };
@@ -46,6 +48,8 @@ pub(super) struct World<'a> {
     gate: Brief<Vec<(usize, Gate)>>,
     /// What people have patched to Retain, by claim.
     pub(super) kept: Brief<BTreeMap<String, Kept>>,
+    /// Somebody else's finalizers on volumes.
+    pub(super) holds: Holds,
     /// How often etcd was put back.
     pub(super) restored: watch::Sender<usize>,
     /// The rules for calls about claims at which the backend always fails.
@@ -83,13 +87,13 @@ pub(super) struct Classes {
     pub(super) waiting: String,
 }
 
-/// How the replicas of a run are made.
+/// How the replicas of a run are made, and what is expected of them.
 #[derive(Clone, Debug)]
-pub struct Making {
-    /// How the product is compiled.
-    pub profile: Profile,
-    /// Variables of theirs.
-    pub env: Vec<(String, String)>,
+pub struct Setting {
+    /// How long everything may take to come to its end, once nothing is broken any more.
+    pub settle: Duration,
+    /// The known bug that they have.
+    pub bug: Option<String>,
     /// Keys laid over their configuration.
     pub keys: Value,
 }
@@ -100,9 +104,10 @@ impl<'a> World<'a> {
         plane: &'a ControlPlane,
         ledger: &Path,
         plan: &Plan,
-        making: &Making,
+        setting: &Setting,
     ) -> Result<Self> {
-        let setup = Setup { profile: making.profile, ..Setup::with(keys(&making.keys)) };
+        let profile = if setting.bug.is_some() { Profile::KnownBugs } else { Profile::Dev };
+        let setup = Setup { profile, ..Setup::with(keys(&setting.keys)) };
         let stage = Stage::empty(Scope::new(plane).await?, ledger, setup).await?;
         let classes = Classes::create(&stage).await?;
         let failing = always(plan);
@@ -114,11 +119,12 @@ impl<'a> World<'a> {
             gate: Brief::default(),
             restored: watch::Sender::default(),
             kept: Brief::default(),
+            holds: Holds::default(),
             failing,
         };
         world.set_gate(0, None)?;
         for number in 0..plan.replicas {
-            let actor = world.actor(number, plan, making).await?;
+            let actor = world.actor(number, plan, setting).await?;
             world.actors.push(actor);
         }
         for actor in &world.actors {
@@ -128,7 +134,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    async fn actor(&self, number: usize, plan: &Plan, making: &Making) -> Result<Actor> {
+    async fn actor(&self, number: usize, plan: &Plan, setting: &Setting) -> Result<Actor> {
         let (scope, name) = (&self.stage.scope, format!("r{number}"));
         let namespace = if plan.cuts_wires() { Some(Namespace::create()?) } else { None };
         let host = namespace.as_ref().map_or(Ipv4Addr::LOCALHOST, Namespace::host);
@@ -138,7 +144,7 @@ impl<'a> World<'a> {
         let mut spec = self.stage.spec(&name, Some(&proxy.server())).await?;
         spec.kubeconfig = scope.replica_kubeconfig(&name, Some(&proxy.server())).await?;
         spec.env.push((ASKED.0.to_owned(), ASKED.1.to_owned()));
-        spec.env.extend(making.env.iter().cloned());
+        spec.env.extend(setting.bug.iter().map(|bug| (KNOWN_BUG.to_owned(), bug.clone())));
         spec.env.extend(clock.iter().flat_map(Clock::env));
         let spec = match &namespace {
             Some(namespace) => namespace.enter(spec),
@@ -259,7 +265,8 @@ impl Classes {
 fn always(plan: &Plan) -> Vec<Gate> {
     let rule = |claim: &str| Gate::on("provision").claim(claim);
     let fails = Conduct::answer("failed", "this is a claim to fail at");
-    let takes_its_time = Conduct::words(Words::Outcome("background".to_owned(), "it is being made".to_owned()));
+    let takes_its_time =
+        Conduct::words(Words::Outcome("background".to_owned(), "it is being made".to_owned()));
     let failing = plan.claims(Kind::Failing).map(|claim| rule(claim).conduct(fails.clone()));
     let slow = plan.claims(Kind::Stranded).map(|claim| rule(claim).first(3).conduct(takes_its_time.clone()));
     failing.chain(slow).collect()
