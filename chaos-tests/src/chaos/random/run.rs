@@ -101,9 +101,17 @@ pub async fn run(
         rest::heal(&world).await.context("cannot heal what was broken")?;
         anyhow::Ok((undone, rest::come_to_rest(&world, setting.settle).await))
     };
-    let (undone, rest) = tokio::select! {
-        told = story => told?,
-        () = observe::watch(&world) => anyhow::bail!("the watch of the cluster has ended"),
+    let told = tokio::select! {
+        told = story => told,
+        () = observe::watch(&world) => Err(anyhow::anyhow!("the watch of the cluster has ended")),
+    };
+    let (undone, rest) = match told {
+        Ok(told) => told,
+        Err(error) => {
+            let directory = place(plan, setting, keep)?;
+            collect::keep_files(&world, &directory)?;
+            return Err(error.context(format!("the logs are in {}", directory.display())));
+        }
     };
     tell_the_end(&world).await?;
     let mut history = collect::history(&world).await?;
@@ -122,7 +130,12 @@ pub async fn run(
         verdict: check(&history, &bounds),
         directory: None,
     };
-    outcome.directory = write(&outcome, keep, &world, &mut history)?;
+    let violated = outcome.violations() > 0;
+    if keep.is_some() || violated {
+        let directory = place(plan, setting, keep)?;
+        write(&world, &mut history, &directory, violated)?;
+        outcome.directory = Some(directory);
+    }
     clean_up(&world).await?;
     Ok(outcome)
 }
@@ -174,27 +187,19 @@ fn faults(history: &[Entry]) -> BTreeMap<String, usize> {
     faults
 }
 
-/// Writes the history, and if something was violated the logs, to where people want them.
-fn write(
-    outcome: &Outcome,
-    keep: Option<&Path>,
-    world: &World<'_>,
-    history: &mut [Entry],
-) -> Result<Option<PathBuf>> {
-    let violated = outcome.violations() > 0;
-    let parent = match keep {
-        Some(keep) => keep.to_owned(),
-        None if violated => env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id())),
-        None => return Ok(None),
-    };
-    let name = outcome.bug.as_deref().unwrap_or(outcome.scenario.name());
-    let directory = parent.join(format!("{name}-{}", outcome.seed));
+/// Where the files of a run go.
+fn place(plan: &Plan, setting: &Setting, keep: Option<&Path>) -> Result<PathBuf> {
+    let temporary = || env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id()));
+    let name = setting.bug.as_deref().unwrap_or(plan.scenario.name());
+    let directory = keep.map_or_else(temporary, Path::to_owned).join(format!("{name}-{}", plan.seed));
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Writes the history, and with it the logs if something was violated.
+fn write(world: &World<'_>, history: &mut [Entry], directory: &Path, violated: bool) -> Result<()> {
     history::write(&directory.join("history.jsonl"), history)?;
-    if violated {
-        collect::keep_files(world, &directory)?;
-    }
-    Ok(Some(directory))
+    if violated { collect::keep_files(world, directory) } else { Ok(()) }
 }
 
 /// Other runs on the same control plane see volumes and nodes, too.
