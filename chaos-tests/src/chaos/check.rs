@@ -1,6 +1,9 @@
 //! `cargo chaos check`: judges a history again, at any later time. The rules are in [`crate::history::check`].
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -8,16 +11,21 @@ use clap::Args;
 use crate::history::{
     self,
     check::{Bounds, Invariant, Verdict},
+    report::{Report, Run},
 };
 
 /// Judge a history that a run has left.
 #[derive(Clone, Debug, Args)]
 pub struct Check {
-    /// The history: JSON lines
-    path: PathBuf,
-    /// Print the verdict as JSON
+    /// Histories: JSON lines
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Print the verdicts as JSON
     #[arg(long)]
     json: bool,
+    /// Write the report of these histories, as HTML and as JSON, into this directory
+    #[arg(long)]
+    report: Option<PathBuf>,
     /// Seconds after the last fault within which each claim has to be bound or gone
     #[arg(long, default_value_t = Bounds::default().settle.as_secs())]
     settle: u64,
@@ -28,16 +36,30 @@ pub struct Check {
 /// # Errors
 /// If the history can't be read, or something in it must not be.
 pub fn run(options: &Check) -> Result<()> {
-    let history = history::read(&options.path)?;
     let bounds = Bounds { settle: Duration::from_secs(options.settle), ..Bounds::default() };
-    let verdict = history::check::check(&history, &bounds);
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&verdict)?);
-    } else {
-        print!("{}", told(&verdict, history.first().map_or(0, |entry| entry.at)));
+    let runs: Result<Vec<Run>> = options.paths.iter().map(|path| judged(path, &bounds)).collect();
+    let report = Report { runs: runs?, ..Report::default() };
+    for (path, run) in options.paths.iter().zip(&report.runs) {
+        if options.json {
+            println!("{}", serde_json::to_string_pretty(&run.verdict)?);
+        } else {
+            print!("{}\n{}", path.display(), told(&run.verdict, run.timeline.start));
+        }
     }
-    ensure!(verdict.violations.is_empty(), "{} violations", verdict.violations.len());
+    options.report.as_ref().map_or(Ok(()), |directory| report.write(directory))?;
+    let violations = report.totals().violations;
+    ensure!(violations == 0, "{violations} violations");
     Ok(())
+}
+
+/// The history of one run. Its directory is named after its scenario and its seed.
+fn judged(path: &Path, bounds: &Bounds) -> Result<Run> {
+    let history = history::read(path)?;
+    let length = history.last().zip(history.first()).map_or(0, |(last, first)| last.at - first.at);
+    let directory = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let parts = directory.rsplit_once('-').and_then(|(scenario, seed)| Some((scenario, seed.parse().ok()?)));
+    let (scenario, seed) = parts.unwrap_or((&*directory, 0));
+    Ok(Run::judged(scenario, seed, Duration::from_nanos(length).as_secs_f64(), &history, bounds))
 }
 
 /// A line for each invariant, and one for each violation, with seconds since the beginning.
@@ -68,7 +90,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.jsonl");
         history::write(&path, history).unwrap();
-        run(&Check { path, json: false, settle: 60 })
+        run(&Check { paths: vec![path], json: false, report: None, settle: 60 })
     }
 
     #[test]

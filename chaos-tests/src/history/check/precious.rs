@@ -46,8 +46,11 @@ impl<'r, 'a> Around<'r, 'a> {
     fn why_not(&self) -> Option<String> {
         let (volume, claim) = (self.volume(), self.claim());
         let policy = self.call_that_made().and_then(|made| made.text("/reclaimPolicy"));
-        if volume.iter().any(|sights| self.always(sights, |it| it.policy == "Retain")) {
+        if volume.iter().any(|sights| always(sights, |it| it.policy == "Retain")) {
             return Some("which retains".to_owned());
+        }
+        if self.call.is_of_the_audit() && self.was_kept() {
+            return Some("which had been kept".to_owned());
         }
         if volume.is_empty() && policy == Some("Retain") && self.call.is_of_the_audit() {
             return Some("which was provisioned to be retained".to_owned());
@@ -62,22 +65,26 @@ impl<'r, 'a> Around<'r, 'a> {
         None
     }
 
-    /// The sights of the volumes of this name.
-    fn volume(&self) -> Vec<&'r [Sight<'a>]> {
+    /// The sights of the volumes of this name, in the time that counts.
+    fn volume(&self) -> Vec<Vec<Sight<'a>>> {
         let name = &self.call.begin.volume;
         let ours = self.reading.objects.range(("volume", &**name, "")..);
         let ours = ours.take_while(|((kind, of, _), _)| *kind == "volume" && of == name);
-        ours.map(|(_, sights)| &**sights).filter(|sights| !self.in_time(sights).is_empty()).collect()
+        // Its end says nothing of a volume: a wrong deletion brings it about, and what was kept stays so.
+        let living = |sights: &[Sight<'a>]| self.in_time(sights.iter().filter(|(_, it)| !it.gone));
+        ours.map(|(_, sights)| living(sights)).filter(|sights| !sights.is_empty()).collect()
     }
 
     /// The claim of the volume, and whether it lived all the time.
     fn claim(&self) -> Option<(&'a str, bool)> {
         let made_for = self.call_that_made().and_then(Told::claim_uid);
-        let bound = self.volume().into_iter().find(|sights| self.always(sights, |it| it.phase == "Bound"));
-        let bound_to = bound.and_then(|sights| self.in_time(sights).last().map(|(_, it)| &*it.other));
+        let bound = self.volume().into_iter().find(|sights| always(sights, |it| it.phase == "Bound"));
+        let bound_to = bound.and_then(|sights| sights.last().map(|(_, it)| &*it.other));
         let uid = bound_to.or(made_for)?;
         let known: Vec<_> = self.reading.of_kind("claim").filter(|(_, of, _)| *of == uid).collect();
-        let alive = known.iter().any(|(_, _, sights)| self.always(sights, |it| !it.gone && !it.deleting));
+        let lives =
+            |sights: &[Sight<'a>]| always(&self.in_time(sights.iter()), |it| !it.gone && !it.deleting);
+        let alive = known.iter().any(|(_, _, sights)| lives(sights));
         // Nobody was seen to delete the claim of a bound volume that nobody saw.
         Some((uid, alive || (known.is_empty() && bound_to.is_some())))
     }
@@ -95,21 +102,27 @@ impl<'r, 'a> Around<'r, 'a> {
         used.any(|volume| *volume == self.call.begin.volume)
     }
 
-    /// What the object was in the time around the beginning: the last sight before it, and all within. Its end says
-    /// nothing of a volume: a wrong deletion brings it about.
-    fn in_time(&self, sights: &'r [Sight<'a>]) -> &'r [Sight<'a>] {
-        let sights = sights.get(sights.partition_point(|(at, _)| *at < self.age_began)..).unwrap_or_default();
-        let end = sights.partition_point(|(at, _)| *at <= self.to);
-        let start = sights.partition_point(|(at, _)| *at <= self.from).saturating_sub(1);
-        sights.get(start..end).unwrap_or_default()
+    fn was_kept(&self) -> bool {
+        let keeps =
+            |it: &&Told<'_>| it.begin.operation == "keep" && it.begin.volume == self.call.begin.volume;
+        let kept = self.reading.calls.iter().filter(keeps).filter_map(Told::changed);
+        kept.into_iter().any(|kept| kept < self.call.begin.at)
     }
 
-    fn always(&self, sights: &'r [Sight<'a>], is: impl Fn(&Object) -> bool) -> bool {
-        let of_a_volume = |it: &Object| it.kind == "volume";
-        let mut counting =
-            self.in_time(sights).iter().filter(|(_, it)| !(it.gone && of_a_volume(it))).peekable();
-        counting.peek().is_some() && counting.all(|(_, it)| is(it))
+    /// What the object was in the time around the beginning: the last sight before it, and all within.
+    fn in_time<'s>(&self, sights: impl Iterator<Item = &'s Sight<'a>>) -> Vec<Sight<'a>>
+    where
+        'a: 's,
+    {
+        let counts = |(at, _): &&Sight<'a>| (self.age_began..=self.to).contains(at);
+        let sights: Vec<Sight<'a>> = sights.filter(counts).copied().collect();
+        let start = sights.partition_point(|(at, _)| *at <= self.from).saturating_sub(1);
+        sights.into_iter().skip(start).collect()
     }
+}
+
+fn always(sights: &[Sight<'_>], is: impl Fn(&Object) -> bool) -> bool {
+    !sights.is_empty() && sights.iter().all(|(_, it)| is(it))
 }
 
 #[cfg(test)]
@@ -168,6 +181,18 @@ mod tests {
         history.push(seen(60 * S + MS, gone(volume("1", 10, "Released", "Retain"))));
         bad(&history, NothingPreciousDeleted, &["pvc-1", "retains"]);
         bad(&audit("Retain"), NothingPreciousDeleted, &["the audit", "pvc-1", "provisioned to be retained"]);
+    }
+
+    #[test]
+    fn what_was_kept_or_deleted_by_hand_while_it_retained_is_missed_when_the_audit_takes_it() {
+        let mut history = audit("Delete");
+        history.push(seen(10 * S, gone(volume("1", 10, "Released", "Retain"))));
+        good(&history, NothingPreciousDeleted);
+        history.push(seen(9 * S, volume("1", 9, "Released", "Retain")));
+        bad(&history, NothingPreciousDeleted, &["the audit", "retains"]);
+        let mut history = audit("Delete");
+        history.extend(call(10 * S, Some(11 * S), "keep", "pvc-1", 5));
+        bad(&history, NothingPreciousDeleted, &["the audit", "kept"]);
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn flaw(status: &str, faults: &[&str], over: bool) -> Option<&'static str> {
     match faults {
         [] if over && clean => None,
         [] => Some("and nobody had ended it"),
+        // One that stands still can't stop when it is asked to, and is killed.
         faults if clean || faults.iter().any(|kind| first_part(kind) != "term") => None,
         _ => Some("though it was only asked to stop"),
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Bounds, Invariant::RetriesGrow, Reading, Verdict, nanos, reading::Told};
 
-/// Jitter takes up to a tenth off; the clocks of history and product are not the same.
+/// Jitter takes up to a tenth off; the clocks of a machine may run faster than the history's, by a twentieth.
 const LEAST: f64 = 0.85;
 
 /// After the n-th failure in a row of one leadership, the wait is at least the n-th of the backoff. A change of the
