@@ -17,11 +17,13 @@ pub mod clock;
 pub mod cluster;
 mod connection;
 pub mod controller;
+mod known_bugs;
 pub mod lease;
 pub mod lifecycle;
 mod nearest;
 pub mod options;
 pub mod provisioner;
+mod quantity;
 pub mod telemetry;
 
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};

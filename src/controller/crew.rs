@@ -23,6 +23,7 @@ use crate::{
         watcher::{Watched, WatcherActor, Wrap},
     },
     cluster::{Calls, Permissions, clients, decode, watch},
+    known_bugs::{self, Bug},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
     lifecycle::{
         claim,
@@ -300,7 +301,11 @@ fn start_auditor(
         },
         capabilities,
         interval: options.audit_interval,
-        grace: options.provision_timeout.max(options.deletion_timeout),
+        grace: if known_bugs::is(Bug::NoAuditGrace) {
+            Duration::ZERO
+        } else {
+            options.provision_timeout.max(options.deletion_timeout)
+        },
         policy: options.orphans,
         lease: About {
             kind: tell::Kind::Lease,

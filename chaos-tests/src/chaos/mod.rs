@@ -1,7 +1,9 @@
 //! `cargo chaos`: scenarios that break something on purpose and measure or check what follows. Command line only;
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
+pub mod alerts;
 pub mod audit;
+pub mod burst;
 pub mod cast;
 pub mod churn;
 pub mod clocks;
@@ -10,7 +12,6 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
-pub mod picture;
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -46,8 +47,9 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
-    Picture(picture::Picture),
+    Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
+    Burst(burst::Burst),
 }
 
 /// Runs the command on a runtime of its own.
@@ -99,8 +101,9 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
-            Scenario::Picture(options) => picture::run(&options),
+            Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
+            Scenario::Burst(options) => burst::run(&options).await,
         }
     };
     tokio::select! {

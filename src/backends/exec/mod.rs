@@ -26,7 +26,6 @@ mod config;
 mod log;
 mod process;
 mod protocol;
-mod quantity;
 #[cfg(test)]
 mod tests;
 mod verdict;
