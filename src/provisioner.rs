@@ -21,8 +21,9 @@ pub type Cause = Box<dyn Error + Send + Sync + 'static>;
 ///   deleting what is gone is a success. After a crash or a change of leadership calls are repeated.
 /// * **Killable.** A call may be dropped at any point where it waits, or end with the process. It may
 ///   also run beside a late call of an earlier leader for the same name ([`Call::epoch`] tells them apart).
-/// * The PV **matches the claim**: capacity at least the request, its access modes, labels that match a
-///   selector. What is left out (class, policy, claim reference, finalizer …) the controller fills in.
+/// * The PV **matches the claim**: capacity at least the request, its access modes, its volume mode, labels that
+///   match a selector. What is left out (these, class, policy, claim reference, finalizer …) the controller fills
+///   in. One that does not match is not saved: it is told, and the call repeated.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec};

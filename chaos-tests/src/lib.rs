@@ -13,6 +13,7 @@
 )]
 
 pub mod binaries;
+pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod cluster;
@@ -31,4 +32,5 @@ pub mod procfs;
 pub mod product;
 pub mod proxy;
 pub mod replica;
+pub mod scrape;
 pub mod wait;

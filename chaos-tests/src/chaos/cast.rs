@@ -99,13 +99,19 @@ impl Programs {
         tokio::task::spawn_blocking(build).await?
     }
 
+    /// This program as the product, where the cast has no Go peer.
+    #[must_use]
+    pub fn given(ours: PathBuf) -> Self {
+        Self { ours, peer: PathBuf::new() }
+    }
+
     /// Builds the product alone, where the cast has no Go peer.
     ///
     /// # Errors
     /// If it cannot be built.
     pub async fn only_ours(profile: Profile) -> Result<Self> {
         let ours = tokio::task::spawn_blocking(move || product::build(profile)).await??;
-        Ok(Self { ours, peer: PathBuf::new() })
+        Ok(Self::given(ours))
     }
 }
 

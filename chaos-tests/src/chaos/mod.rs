@@ -1,7 +1,9 @@
 //! `cargo chaos`: scenarios that break something on purpose and measure or check what follows. Command line only;
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
+pub mod alerts;
 pub mod audit;
+pub mod burst;
 pub mod cast;
 pub mod check;
 pub mod churn;
@@ -11,8 +13,11 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
+<<<<<<< HEAD
 pub mod picture;
 pub mod random;
+=======
+>>>>>>> nemesis
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -53,11 +58,15 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
-    Picture(picture::Picture),
+    Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
+<<<<<<< HEAD
     /// What `run` does without a command
     #[command(skip)]
     Random(random::Random),
+=======
+    Burst(burst::Burst),
+>>>>>>> nemesis
 }
 
 /// Runs the command on a runtime of its own.
@@ -117,9 +126,13 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
-            Scenario::Picture(options) => picture::run(&options),
+            Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
+<<<<<<< HEAD
             Scenario::Random(options) => random::command(options).await,
+=======
+            Scenario::Burst(options) => burst::run(&options).await,
+>>>>>>> nemesis
         }
     };
     tokio::select! {

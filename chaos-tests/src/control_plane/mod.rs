@@ -77,6 +77,20 @@ pub struct Jaeger {
     pub query: String,
 }
 
+impl Jaeger {
+    /// The page that shows the trace of the object with this UID, and with it those of its volume.
+    #[must_use]
+    pub fn page_of(&self, uid: &str) -> String {
+        format!("{}/trace/{}", self.query, uid.replace('-', ""))
+    }
+
+    /// Where the same trace is for programs.
+    #[must_use]
+    pub fn data_of(&self, uid: &str) -> String {
+        format!("{}/api/traces/{}", self.query, uid.replace('-', ""))
+    }
+}
+
 /// A running control plane. All of it ends and its files vanish when this value is dropped, and also when this
 /// process ends in any other way.
 #[derive(Debug)]
@@ -280,7 +294,9 @@ impl ControlPlane {
         match program {
             Program::Etcd | Program::KubeApiserver => ready::api_server(self).await,
             Program::Jaeger => ready::jaeger(self).await,
-            Program::KubeControllerManager | Program::KubeScheduler | Program::GoPeer => Ok(()),
+            Program::KubeControllerManager | Program::KubeScheduler | Program::Promtool | Program::GoPeer => {
+                Ok(())
+            }
         }
     }
 }

@@ -9,11 +9,15 @@ mod deletion;
 mod leadership;
 mod leaks;
 mod lifecycle;
+mod objects;
 mod operations;
 mod outage;
+mod outcomes;
+mod probes;
 mod requests;
 mod retry;
 mod topology;
+mod volumes;
 
 use std::path::Path;
 

@@ -5,4 +5,5 @@ mod cast;
 mod jaeger;
 mod logs;
 mod metrics;
+mod page;
 mod traces;

@@ -1,40 +1,19 @@
 //! Metrics of a leader and a standby against what was done, levels of the log, and the liveness of what stands
 //! still.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use chaos_tests::{
     cluster::{self, Scope},
     replica::Replica,
+    scrape::Scrape,
 };
 
 use super::cast::{Cast, eventually};
 
-/// All samples of one scrape, by the whole text before the value.
-#[derive(Debug)]
-pub(crate) struct Scrape(BTreeMap<String, f64>);
-
+/// What a replica tells now.
 pub(crate) async fn scrape(replica: &Replica) -> Scrape {
-    let answer = replica.get("/metrics").await.unwrap();
-    assert_eq!(answer.status, 200);
-    let samples = answer.body.lines().filter(|line| !line.starts_with('#'));
-    let samples = samples.filter_map(|line| line.rsplit_once(' '));
-    Scrape(samples.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())
-}
-
-impl Scrape {
-    /// The sum of all series of this name.
-    pub(crate) fn sum(&self, name: &str) -> f64 {
-        self.sum_where(name, &[])
-    }
-
-    /// The sum of the series of this name that have all these labels.
-    pub(crate) fn sum_where(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let has =
-            |series: &str| labels.iter().all(|(key, value)| series.contains(&format!("{key}=\"{value}\"")));
-        let of_name = |series: &str| series.split('{').next() == Some(name);
-        self.0.iter().filter(|(series, _)| of_name(series) && has(series)).map(|(_, value)| value).sum()
-    }
+    Scrape::of(replica).await.unwrap()
 }
 
 #[tokio::test]

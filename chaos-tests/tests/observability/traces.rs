@@ -14,6 +14,7 @@ use super::{
     cast::{Cast, DEADLINE, eventually},
     jaeger::{Span, named, only, trace_of},
     metrics::scrape,
+    page,
 };
 
 /// The waits of a trace for this reason.
@@ -36,7 +37,7 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     cast.wait_calls(1).await;
     // What is not exported yet dies with the leader. The attempt itself would be told at its end only.
     let underway = |spans: &[Span]| !named(spans, "provision attempt under way").is_empty();
-    trace_of(&jaeger.query, &uid, underway).await;
+    trace_of(jaeger, &uid, underway).await;
     cast.replicas[first].kill().await.unwrap();
     let second = cast.leader_but(Some(first)).await;
     cast.wait_calls(2).await;
@@ -44,7 +45,7 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     let volume = cast.volume_of("data").await;
 
     let whole = |spans: &[Span]| !named(spans, "provision").is_empty();
-    let spans = trace_of(&jaeger.query, &uid, whole).await;
+    let spans = trace_of(jaeger, &uid, whole).await;
     let root = only(&spans, "provision");
     assert_eq!(root.parent(), None);
     assert_eq!(root.tag("k8s.persistentvolumeclaim.name").as_deref(), Some("data"));
@@ -94,7 +95,7 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
 
     cast.delete("data", &volume).await;
     let whole = |spans: &[Span]| !named(spans, "delete").is_empty();
-    let spans = trace_of(&jaeger.query, &volume.uid().unwrap(), whole).await;
+    let spans = trace_of(jaeger, &volume.uid().unwrap(), whole).await;
     let (root, attempt) = (only(&spans, "delete"), only(&spans, "delete attempt"));
     assert_eq!(attempt.parent(), Some(root.id()));
     assert_eq!(only(&spans, "backend delete").parent(), Some(attempt.id()));
@@ -104,6 +105,7 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     for request in requests {
         assert_eq!(only(&spans, request).parent(), Some(attempt.id()));
     }
+    page::photograph(&jaeger.page_of(&uid)).await;
 }
 
 #[tokio::test]
@@ -119,7 +121,7 @@ async fn a_leader_that_stops_ends_its_attempt_with_an_error_in_the_same_trace() 
     cast.wait_calls(2).await;
     cast.open_gate();
     cast.volume_of("data").await;
-    let spans = trace_of(&jaeger.query, &uid, |spans| !named(spans, "provision").is_empty()).await;
+    let spans = trace_of(jaeger, &uid, |spans| !named(spans, "provision").is_empty()).await;
     let cut: Vec<_> = spans.iter().filter(|span| span.tag("error").is_some()).collect();
     let mut reasons: Vec<_> = cut.iter().map(|span| (span.name(), span.tag("error.type").unwrap())).collect();
     reasons.sort();
