@@ -2,6 +2,8 @@
 
 use chaos_tests::{ledger::stage::DEADLINE, nemesis::limits::Limit};
 
+use kube::ResourceExt;
+
 use crate::start;
 
 #[tokio::test]
@@ -16,9 +18,12 @@ async fn a_leader_that_can_open_no_file_lives_on_and_makes_everything_once_it_ca
     stage.claim("new", &class).await.unwrap();
     stage.told("new", "ProvisioningFailed", "Too many open files").await.unwrap();
     chaos_tests::cluster::delete(&stage.scope.claims(), "old").await.unwrap();
-    let no_call = stage.ledger.begun("delete").unwrap().is_empty();
-    assert!(no_call, "without a file no program is started");
+    stage.told(&old.name_any(), "VolumeFailedDelete", "Too many open files").await.unwrap();
+    assert_eq!(stage.ledger.begun("provision").unwrap().len(), 1, "without a file no program is started");
+    assert!(stage.ledger.begun("delete").unwrap().is_empty());
     limit.lift();
+    // No probe was answered meanwhile.
+    stage.replicas[0].wait_ready(DEADLINE).await.unwrap();
     stage.volume_of("new").await.unwrap();
     stage.volume_gone(&old).await.unwrap();
     stage.finish(&[]).await.unwrap();
