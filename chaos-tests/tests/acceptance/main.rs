@@ -12,6 +12,7 @@ mod lifecycle;
 mod operations;
 mod outage;
 mod requests;
+mod restore;
 mod retry;
 mod topology;
 

@@ -1,5 +1,6 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod restored;
 mod telling;
 
 use super::*;
