@@ -6,6 +6,7 @@
 
 mod claims;
 mod deletion;
+mod keeping;
 mod leadership;
 mod leaks;
 mod lifecycle;
