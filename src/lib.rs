@@ -23,6 +23,7 @@ pub mod lifecycle;
 mod nearest;
 pub mod options;
 pub mod provisioner;
+mod quantity;
 pub mod telemetry;
 
 pub use controller::{ProvisionController, ProvisionControllerBuilder, RunError};

@@ -21,8 +21,9 @@ pub type Cause = Box<dyn Error + Send + Sync + 'static>;
 ///   deleting what is gone is a success. After a crash or a change of leadership calls are repeated.
 /// * **Killable.** A call may be dropped at any point where it waits, or end with the process. It may
 ///   also run beside a late call of an earlier leader for the same name ([`Call::epoch`] tells them apart).
-/// * The PV **matches the claim**: capacity at least the request, its access modes, labels that match a
-///   selector. What is left out (class, policy, claim reference, finalizer …) the controller fills in.
+/// * The PV **matches the claim**: capacity at least the request, its access modes, its volume mode, labels that
+///   match a selector. What is left out (these, class, policy, claim reference, finalizer …) the controller fills
+///   in. One that does not match is not saved: it is told, and the call repeated.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec};
@@ -100,6 +101,12 @@ pub trait Provisioner: Send + Sync + 'static {
     /// controller starts.
     async fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// The name of the volume for the claim with this UID, where it is not to be made of prefix and UID: the
+    /// same at each call and in each replica, another one for each claim, and a name that Kubernetes allows.
+    fn volume_name(&self, _claim_uid: &str) -> Option<String> {
+        None
     }
 
     /// An early, cheap filter: `false` leaves the claim alone without an event. Must not block.

@@ -2,6 +2,9 @@
 //! what to answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "../../tests/support/json_schema.rs"]
+mod json_schema;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -96,13 +99,22 @@ async fn output(kubeconfig: &Path, words: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
+/// An answer in JSON, which is as the documented schema has it.
+fn fitting(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    let found = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = include_str!("../../docs/reference/explain.schema.json");
+    let flaws = json_schema::flaws(&serde_json::from_str(schema).unwrap(), &found);
+    assert!(flaws.is_empty(), "{flaws:?}: {found:#}");
+    found
+}
+
 /// What is explained, as JSON. Asked again until the state is `state`: events and phases take a moment.
 async fn explained(scope: &Scope<'_>, words: &[&str], state: &str) -> Value {
     let started = Instant::now();
     loop {
         let output = output(scope.plane().kubeconfig(), &[words, &["--json"]].concat()).await;
-        assert!(output.status.success(), "{output:?}");
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = fitting(&output);
         if found["state"] == state {
             return found;
         }
@@ -262,8 +274,7 @@ async fn whoever_may_read_only_the_claim_gets_an_answer_that_says_what_is_missin
 
     let asker = scope.service_account_kubeconfig("asker", None).await.unwrap();
     let answer = output(&asker, &["pvc", &claim, "--json"]).await;
-    assert!(answer.status.success(), "{answer:?}");
-    let found: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    let found = fitting(&answer);
     assert_eq!((&found["state"], &found["leader"]["leadership"]), (&json!("BackingOff"), &json!("Unknown")));
     let missing = found["notRead"].to_string();
     for part in ["storageclass", "pods", "leases", "volume", "is forbidden"] {

@@ -6,6 +6,7 @@
 
 pub mod claim;
 pub mod explain;
+pub mod fit;
 pub mod names;
 pub mod objects;
 pub mod orphan;

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    names,
+    fit, names,
     objects::{Claim, Class},
 };
 use crate::provisioner::ReclaimPolicy;
@@ -54,6 +54,19 @@ pub fn complete(mut answer: PersistentVolume, frame: &Frame<'_>) -> Result<Persi
     answer.spec = Some(spec);
     answer.status = None;
     Ok(answer)
+}
+
+/// Whether `volume`, completed, can be the claim's: the contract demands it of backends.
+///
+/// # Errors
+/// A message for the claim's owner. The asset is there all the same.
+pub fn check(volume: &PersistentVolume, claim: &Claim) -> Result<(), String> {
+    let Some(whole) = &claim.whole else { return Ok(()) };
+    fit::check(volume, whole).map_err(|misfit| {
+        format!(
+            "the backend's volume can't be the claim's: {misfit}; its asset is kept and the backend asked again"
+        )
+    })
 }
 
 fn fill_spec(spec: &mut PersistentVolumeSpec, frame: &Frame<'_>) {
@@ -279,6 +292,16 @@ mod tests {
         assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOnce"]);
         assert_eq!(volume.metadata.finalizers, None, "a retained volume needs no finalizer");
         assert_eq!(volume.metadata.annotations.unwrap()[names::INSTANCE], "east");
+    }
+
+    #[test]
+    fn a_class_that_retains_makes_volumes_that_are_retained_and_need_no_finalizer() {
+        let (claim, class) = (claim(), Class { policy: ReclaimPolicy::Retain, ..class() });
+        let (traceparent, instance) = (None, None);
+        let frame = Frame { name: "n", claim: &claim, class: &class, finalizer: true, traceparent, instance };
+        let volume = complete(answer("/data/x"), &frame).unwrap();
+        let policy = volume.spec.unwrap().persistent_volume_reclaim_policy;
+        assert_eq!((policy.as_deref(), volume.metadata.finalizers), (Some("Retain"), None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! `screen` and `table`.
 
 mod leftovers;
+mod mistyped;
 mod observe;
 mod screen;
 mod stage;
@@ -29,8 +30,8 @@ use crate::{
 /// A highly available volume provisioner at work, on a real Kubernetes control plane on this machine.
 ///
 /// Starts etcd, the API server, the controller manager, Jaeger and three replicas of kube-provisioner, creates 20
-/// claims, kills the leader with SIGKILL in the middle of 20 more, deletes everything, and shows on the way what
-/// happens and why. Everything listens on loopback only, and all processes and files are gone afterwards, also when
+/// claims, explains one that was made wrong on purpose, kills the leader with SIGKILL in the middle of 20 more,
+/// deletes everything, and shows on the way what happens and why. Everything listens on loopback only, and all processes and files are gone afterwards, also when
 /// the demo is interrupted.
 ///
 /// The first run on a machine builds the programs of the control plane with Go, which takes about 17 minutes.

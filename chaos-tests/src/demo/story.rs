@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::{
     leftovers,
+    mistyped::Mistyped,
     observe::{Observer, Subjects},
     screen::Screen,
     stage::{CLASS, NAMESPACE, PROVISIONER, Stage},
@@ -79,6 +80,7 @@ impl<'a> Story<'a> {
     pub(super) async fn tell(&mut self, program: &Path) -> Result<()> {
         self.start_replicas(program).await?;
         self.first_claims().await?;
+        self.explain(program).await?;
         let killed = self.kill_the_leader().await?;
         let claim_uid = self.takeover(&killed).await?;
         self.delete_everything().await?;
@@ -120,9 +122,25 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
+    async fn explain(&mut self, program: &Path) -> Result<()> {
+        self.screen.heading("5. A claim that would wait for ever");
+        self.screen
+            .say("Its class names a provisioner with a letter missing, so nobody makes a volume for it.");
+        self.screen.say("Kubernetes only says that it is waiting. The program says why, and what to do:");
+        let claim = Mistyped::create(&self.stage.scope, program).await?;
+        self.screen.say(&format!("$ {}", Mistyped::command()));
+        for line in claim.in_words().await?.lines() {
+            self.screen.say(&format!("  {line}"));
+        }
+        self.summary.explained = Some(claim.as_data().await?);
+        claim.remove().await?;
+        self.screen.done("the claim and its class are removed again");
+        Ok(())
+    }
+
     /// Half of the claims are there before, half come after: whatever the leader managed, its successor has work.
     async fn kill_the_leader(&mut self) -> Result<Killed> {
-        self.screen.heading("5. Twenty more, and the leader is killed on the way");
+        self.screen.heading("6. Twenty more, and the leader is killed on the way");
         self.screen.say(
             "SIGKILL: it can't say goodbye; it may leave half-made volumes, and leaves a Lease in its name.",
         );
@@ -169,7 +187,7 @@ impl<'a> Story<'a> {
     }
 
     async fn delete_everything(&mut self) -> Result<()> {
-        self.screen.heading("6. Everything is deleted");
+        self.screen.heading("7. Everything is deleted");
         self.screen.say(
             "A volume's directory goes first, then its PersistentVolume: nothing may be left, also of what",
         );
@@ -204,16 +222,14 @@ impl<'a> Story<'a> {
 
     async fn find_trace(&mut self, claim_uid: &str) -> Result<()> {
         let jaeger = self.plane.jaeger().context("there is no Jaeger")?;
-        let trace = claim_uid.replace('-', "");
-        let api = format!("{}/api/traces/{trace}", jaeger.query);
+        let data = jaeger.data_of(claim_uid);
         let started = Instant::now();
         let mut ticks = tokio::time::interval(REDRAW_EVERY);
-        while http::get(&api).await?.status != 200 {
-            ensure!(started.elapsed() < TRACE_WITHIN, "Jaeger has no trace of claim {claim_uid} ({api})");
+        while http::get(&data).await?.status != 200 {
+            ensure!(started.elapsed() < TRACE_WITHIN, "Jaeger has no trace of claim {claim_uid} ({data})");
             ticks.tick().await;
         }
-        // Jaeger as it builds from its Go module has no pages, only what they would show.
-        self.summary.trace = Some(api);
+        self.summary.trace = Some(jaeger.page_of(claim_uid));
         self.summary.kubeconfig = Some(self.plane.kubeconfig().to_owned());
         Ok(())
     }
@@ -226,7 +242,7 @@ impl Story<'_> {
         let trace = self.summary.trace.clone().unwrap_or_default();
         let kubeconfig = self.plane.kubeconfig().display().to_string();
         self.screen.heading("Where to look");
-        self.screen.say("The first claim that the successor served, as a trace:");
+        self.screen.say("The first claim that the successor served, as a trace (open it in a browser):");
         self.screen.say(&format!("    {trace}"));
         self.screen.say("The cluster, for kubectl:");
         self.screen.say(&format!("    export KUBECONFIG={kubeconfig}"));

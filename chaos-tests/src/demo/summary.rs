@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer};
 
+use super::mistyped::Explained;
+
 /// The numbers of a demo, as far as it got. Scripts read it: names stay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +32,8 @@ pub(super) struct Summary {
     /// All of it, without what was built.
     #[serde(rename = "totalSeconds", serialize_with = "seconds")]
     pub(super) total: Option<Duration>,
+    /// What `explain` said about the claim that was made wrong on purpose.
+    pub(super) explained: Option<Explained>,
     /// The trace of a claim that the successor provisioned; there as long as the demo stays up.
     pub(super) trace: Option<String>,
     /// For the administrator; there as long as the demo stays up.

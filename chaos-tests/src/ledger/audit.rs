@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Sent {
     /// The program that sent it.
     pub user_agent: String,
+    /// The name of the ServiceAccount that sent it.
+    pub account: String,
     /// The token that it was sent with: one per replica.
     pub credential: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
@@ -30,18 +32,33 @@ pub struct Sent {
 /// # Errors
 /// If the log cannot be read.
 pub fn requests_of(log: &Path, namespace: &str) -> Result<Vec<Sent>> {
+    requests(log, "/user/username", &format!("system:serviceaccount:{namespace}:"))
+}
+
+/// Every answered request of programs whose user agent begins so, in the order of the log: for who has no account
+/// of its own.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn requests_with(log: &Path, user_agent: &str) -> Result<Vec<Sent>> {
+    requests(log, "/userAgent", user_agent)
+}
+
+/// Those whose part at `pointer` begins with `words`.
+fn requests(log: &Path, pointer: &str, words: &str) -> Result<Vec<Sent>> {
     let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
-    let user = format!("system:serviceaccount:{namespace}:");
     // The last line may be half written, and lines about others need not be parsed.
-    let lines = text.lines().filter(|line| line.contains(&user));
+    let lines = text.lines().filter(|line| line.contains(words));
     let records = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let ours = |record: &Value| part(record, "/user/username").starts_with(&user);
+    let wanted = |record: &Value| part(record, pointer).starts_with(words);
     let answered = |record: &Value| part(record, "/stage") == "ResponseComplete";
-    Ok(records.filter(|record| ours(record) && answered(record)).map(|record| sent(&record)).collect())
+    Ok(records.filter(|record| wanted(record) && answered(record)).map(|record| sent(&record)).collect())
 }
 
 fn sent(record: &Value) -> Sent {
+    let user = part(record, "/user/username");
     Sent {
+        account: user.rsplit(':').next().unwrap_or_default().to_owned(),
         user_agent: part(record, "/userAgent").to_owned(),
         credential: part(record, "/user/extra/authentication.kubernetes.io~1credential-id/0").to_owned(),
         verb: part(record, "/verb").to_owned(),

@@ -6,16 +6,22 @@
 
 mod claims;
 mod deletion;
+mod hardening;
 mod keeping;
 mod leadership;
 mod leaks;
+mod library;
 mod lifecycle;
+mod objects;
 mod operations;
 mod outage;
+mod outcomes;
+mod probes;
 mod requests;
 mod restore;
 mod retry;
 mod topology;
+mod volumes;
 
 use std::path::Path;
 

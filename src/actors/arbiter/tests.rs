@@ -1,5 +1,6 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod endings;
 mod restored;
 mod telling;
 
@@ -146,7 +147,8 @@ fn line(effect: &Effect) -> Option<String> {
         Effect::Start { task: Task::Provision(task), .. } => {
             let read = if task.read_claim { ", reading" } else { "" };
             let unknown = if task.unknown { ", unknown" } else { "" };
-            Some(format!("provision {}{read}{unknown}", task.name))
+            let gone = if task.claim_gone { ", for nobody" } else { "" };
+            Some(format!("provision {}{read}{unknown}{gone}", task.name))
         }
         Effect::Start { task: Task::Remove(task), .. } => {
             Some(format!("{:?} {}", task.job, task.volume.name))
@@ -245,16 +247,35 @@ fn an_unknown_outcome_is_found_out_even_when_the_claim_is_gone() {
     table.did();
     let gone = Claim { uid: "a".into(), ..Claim::default() };
     table.arbiter.see_claims(&[watch::News::Gone(Arc::new(gone))], table.now);
-    assert_eq!(table.did(), ["provision pvc-a, unknown"], "at once: who waits for the asset is gone");
+    assert_eq!(
+        table.did(),
+        ["provision pvc-a, unknown, for nobody"],
+        "at once: who waits for the asset is gone"
+    );
     table.finish("pvc-a", failed(true));
     let class = Class { name: "fast".into(), ..Class::default() };
     table.arbiter.see_classes(&[watch::News::Gone(Arc::new(class))], table.now);
     table.did();
     table.pass(15);
-    assert_eq!(table.did(), ["provision pvc-a, unknown"]);
+    assert_eq!(table.did(), ["provision pvc-a, unknown, for nobody"]);
     table.finish("pvc-a", failed(false));
     table.did();
     assert!(table.arbiter.entries.is_empty(), "now it is known that nothing is left");
+}
+
+#[test]
+fn an_unknown_outcome_is_found_out_for_a_claim_that_lives_but_has_no_class_any_more() {
+    let mut table = Table::leading(rules());
+    table.claim("a");
+    table.finish("pvc-a", failed(true));
+    table.did();
+    let class = Class { name: "fast".into(), ..Class::default() };
+    table.arbiter.see_classes(&[watch::News::Gone(Arc::new(class))], table.now);
+    let started: Vec<String> = table.did().into_iter().filter(|line| line.starts_with("provision")).collect();
+    assert_eq!(started, ["provision pvc-a, unknown"], "it may still want what is made");
+    table.finish("pvc-a", failed(true));
+    table.claim_as("a", |claim| claim.deleting = true);
+    assert_eq!(table.did().last().unwrap(), "provision pvc-a, unknown, for nobody");
 }
 
 #[test]

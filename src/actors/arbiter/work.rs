@@ -20,7 +20,8 @@ impl Arbiter {
     pub(super) fn consider(&mut self, key: &Key, now: BootTime) {
         match self.entries.get(key).map(|entry| &entry.state) {
             Some(State::Running(_)) => {}
-            Some(State::BackingOff { .. } | State::Parked) if self.wish(key).is_some() => {}
+            Some(State::BackingOff { .. } | State::CatchingUp { .. } | State::Parked)
+                if self.wish(key).is_some() => {}
             _ => self.enqueue_if_wanted(key, now),
         }
     }
@@ -241,7 +242,8 @@ impl Arbiter {
             Wish::Provision => self.provision_task(key).map(Task::Provision),
             Wish::FindOut => {
                 let task = self.entries.get(key)?.unknown.as_ref()?;
-                Some(Task::Provision(ProvisionTask { unknown: true, ..(**task).clone() }))
+                let claim_gone = self.world.claim(key).is_none_or(|claim| claim.deleting);
+                Some(Task::Provision(ProvisionTask { unknown: true, claim_gone, ..(**task).clone() }))
             }
             Wish::Orphan => self.entries.get(key)?.orphan.clone().map(Task::Orphan),
         }
@@ -256,7 +258,7 @@ impl Arbiter {
         });
         let unknown = self.entries.get(key).is_some_and(|entry| entry.unknown.is_some());
         let read_claim = World::is_below(&claim, self.mark) || self.world.is_known(&claim);
-        Some(ProvisionTask { name: key.clone(), claim, class, node, read_claim, unknown })
+        Some(ProvisionTask { name: key.clone(), claim, class, node, read_claim, unknown, claim_gone: false })
     }
 }
 

@@ -93,7 +93,7 @@ impl VolumeActor {
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         let work = Work { desk: self.desk.clone(), guard: self.guard.clone(), task: self.task.clone() };
         let me = ctx.address();
-        let effect = async move { me.do_send(Answered(work.carry_out(effect).await)) };
+        let effect = async move { me.do_send(Answered(call::caught(work.carry_out(effect)).await)) };
         self.under_way = Some(tokio::spawn(effect.instrument(self.span.clone())));
     }
 
@@ -105,7 +105,8 @@ impl VolumeActor {
             }
             _ => {}
         }
-        // The attempt is over; the Arbiter ends its span.
+        // The attempt is over; the Arbiter says so in the log.
+        trace::ended(&self.span);
         self.span = Span::none();
         self.desk.arbiter.do_send(Finished { key: self.task.name().clone(), outcome });
         ctx.stop();
@@ -116,16 +117,20 @@ impl Actor for VolumeActor {
     type Context = Context<Self>;
 }
 
-/// The effect under way has its answer.
+/// The effect under way has its answer, or panicked with these words: then nobody else would report the operation.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Answered(Answer);
+struct Answered(Result<Answer, String>);
 
 impl Handler<Answered> for VolumeActor {
     type Result = ();
 
     fn handle(&mut self, Answered(answer): Answered, ctx: &mut Self::Context) {
-        match self.operation.answer(answer, clock::jitter()) {
+        let step = match answer {
+            Ok(answer) => self.operation.answer(answer, clock::jitter()),
+            Err(panic) => Step::Done(self.operation.broken(&panic)),
+        };
+        match step {
             Step::Do(_) | Step::TellAndDo(..) if self.stopping => {}
             Step::Do(effect) => self.carry_out(effect, ctx),
             Step::TellAndDo(note, effect) => {

@@ -56,6 +56,9 @@ pub struct ProvisionTask {
     /// An earlier call may have made something: the call is repeated until that is known, whether the
     /// claim lives or not.
     pub unknown: bool,
+    /// The claim is gone or going: whatever the backend answers is saved, so that it is deleted like any volume
+    /// whose claim is gone.
+    pub claim_gone: bool,
 }
 
 /// A volume to be dealt with.
@@ -308,6 +311,18 @@ impl Operation {
             Self::Provision(operation) => operation.cut_off(),
             Self::Remove(_) | Self::Orphan(_) => Outcome::Stopped { unknown: false },
         }
+    }
+
+    /// How it ends when something panicked while an effect was carried out, outside of the backend's call.
+    #[must_use]
+    pub fn broken(&self, panic: &str) -> Outcome {
+        let reason = match self {
+            Self::Provision(_) => Reason::ProvisioningFailed,
+            Self::Remove(_) | Self::Orphan(_) => Reason::VolumeFailedDelete,
+        };
+        let unknown = matches!(self.cut_off(), Outcome::Stopped { unknown: true });
+        let message = format!("internal error: the operation panicked: {panic}");
+        Outcome::Failed(Failure { message, reason, unknown, slow: true })
     }
 }
 

@@ -132,7 +132,11 @@ impl Provision {
             traceparent: self.setting.traceparent.as_deref(),
             instance: self.setting.served.instance.as_deref(),
         };
-        pv::complete(answer, &frame)
+        let volume = pv::complete(answer, &frame)?;
+        match pv::check(&volume, &self.task.claim) {
+            Err(misfit) if !self.task.claim_gone => Err(misfit),
+            _ => Ok(volume),
+        }
     }
 
     fn save(&mut self, save: Save) -> Step {

@@ -39,6 +39,7 @@ fn provision_task() -> ProvisionTask {
         node: None,
         read_claim: false,
         unknown: false,
+        claim_gone: false,
     }
 }
 
@@ -189,6 +190,31 @@ fn an_unknown_outcome_is_asked_for_again_without_looking_at_the_claim() {
     assert_eq!(provision_story(task, vec![]), "provision");
 }
 
+/// A claim of 1 Gi; the backend makes 1 G.
+fn too_little(task: ProvisionTask) -> (ProvisionTask, Answer) {
+    let spec = json!({ "spec": { "resources": { "requests": { "storage": "1Gi" } } } });
+    let whole = Some(Arc::new(serde_json::from_value(spec).unwrap()));
+    let mut volume = asset("/a");
+    let capacity = json!({ "storage": "1G" });
+    volume.spec.as_mut().unwrap().capacity = Some(serde_json::from_value(capacity).unwrap());
+    (ProvisionTask { claim: Arc::new(Claim { whole, ..claim() }), ..task }, Answer::Provisioned(Ok(volume)))
+}
+
+#[test]
+fn a_volume_that_can_not_be_the_claims_is_not_saved_and_its_asset_is_asked_for_again() {
+    let (task, answer) = too_little(provision_task());
+    let (mut operation, _) = provisioning(task);
+    let Step::Done(Outcome::Failed(failure)) = operation.answer(answer, 0.0) else { panic!("not failed") };
+    assert!(failure.unknown && !failure.slow, "{failure:?}");
+    assert!(failure.message.contains("capacity is 1G, less than the 1Gi"), "{}", failure.message);
+}
+
+#[test]
+fn whatever_was_made_for_a_claim_that_is_gone_is_saved_so_that_it_is_deleted() {
+    let (task, answer) = too_little(ProvisionTask { unknown: true, claim_gone: true, ..provision_task() });
+    assert_eq!(provision_story(task, vec![answer]), "provision, create");
+}
+
 #[test]
 fn each_error_of_the_backend_has_its_outcome() {
     let table = [
@@ -216,6 +242,22 @@ fn rescheduling_takes_the_node_off_the_claim() {
     assert_eq!(story(Ok(Some(Box::new(claim())))), "provision, unselect, rescheduled");
     assert_eq!(story(Err(conflict())), "provision, unselect, superseded");
     assert_eq!(story(Err(not_leading())), "provision, unselect, stopped");
+}
+
+#[test]
+fn only_the_backends_word_takes_the_node_off() {
+    let placed = || ProvisionTask { node: Some(SelectedNode::default()), ..provision_task() };
+    let table = [
+        (ProvisionError::finished("x"), "failed ProvisioningFailed"),
+        (ProvisionError::background("x"), "failed ProvisioningFailed unknown"),
+        (ProvisionError::NoChange("x".into()), "failed ProvisioningFailed"),
+        (ProvisionError::Infeasible("x".into()), "failed ProvisioningFailed slow"),
+        (IgnoredError::new("x").into(), "ignored"),
+    ];
+    for (error, expected) in table {
+        let story = provision_story(placed(), vec![Answer::Provisioned(Err(error))]);
+        assert_eq!(story, format!("provision, {expected}"));
+    }
 }
 
 #[test]
@@ -452,4 +494,12 @@ fn an_orphan_goes_only_after_a_last_look() {
 fn an_answer_out_of_turn_is_told_and_leaves_the_outcome_unknown() {
     let story = provision_story(provision_task(), vec![Answer::Waited]);
     assert_eq!(story, "provision, failed ProvisioningFailed unknown");
+}
+
+#[test]
+fn a_panic_while_an_effect_is_carried_out_fails_the_operation_which_may_have_made_something() {
+    let (operation, effect) = provisioning(provision_task());
+    assert!(matches!(effect, Effect::CallProvision), "{effect:?}");
+    let Outcome::Failed(failure) = operation.broken("no hooks") else { panic!("it did not fail") };
+    assert!(failure.unknown && failure.message.contains("no hooks"), "{failure:?}");
 }

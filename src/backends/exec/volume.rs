@@ -1,4 +1,5 @@
-//! From a program's answer to the PV, and what makes an answer unfit to become one. Pure.
+//! From a program's answer to the PV, and what makes an answer unfit to become one. Whether the PV can be the
+//! claim's is the controller's to say, of every backend. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use k8s_openapi::{
 };
 use serde_json::Value;
 
-use super::{protocol::AnsweredVolume, quantity};
-use crate::provisioner::VolumeOptions;
+use super::protocol::AnsweredVolume;
+use crate::{provisioner::VolumeOptions, quantity};
 
 /// The fields of a PV's `spec` that say where its data are.
 const SOURCES: [&str; 22] = [
@@ -50,16 +51,10 @@ pub(super) enum BadVolume {
     Source(String, String),
     #[error("volume.capacity {0:?} is no quantity")]
     Quantity(String),
-    #[error("volume.capacity {0} is less than the {1} that the claim requests")]
-    TooSmall(String, String),
     #[error("volume.capacity is missing and the claim requests no storage")]
     NoCapacity,
     #[error("volume.accessModes: {0:?} is no access mode")]
     AccessMode(String),
-    #[error("volume.accessModes lacks {0}, which the claim wants")]
-    LacksMode(String),
-    #[error("volume.volumeMode is {0:?}, the claim wants {1:?}")]
-    VolumeMode(String, String),
 }
 
 /// The PV that the answer describes, for this claim.
@@ -68,7 +63,7 @@ pub(super) fn build(answer: AnsweredVolume, options: &VolumeOptions) -> Result<P
     let mut spec = source(answer.source)?;
     spec.capacity = Some(capacity(answer.capacity, claim.storage)?);
     spec.access_modes = Some(access_modes(answer.access_modes, claim.access_modes)?);
-    spec.volume_mode = volume_mode(answer.volume_mode, claim.volume_mode)?;
+    spec.volume_mode = answer.volume_mode;
     spec.mount_options = answer.mount_options;
     spec.node_affinity = answer.node_affinity;
     let mut volume = PersistentVolume { spec: Some(spec), ..Default::default() };
@@ -82,7 +77,6 @@ pub(super) fn build(answer: AnsweredVolume, options: &VolumeOptions) -> Result<P
 struct Wanted {
     storage: Option<String>,
     access_modes: Vec<String>,
-    volume_mode: String,
 }
 
 impl Wanted {
@@ -92,7 +86,6 @@ impl Wanted {
         Self {
             storage: requests.and_then(|mut requests| requests.remove("storage")).map(|quantity| quantity.0),
             access_modes: spec.access_modes.unwrap_or_default(),
-            volume_mode: spec.volume_mode.unwrap_or_else(|| "Filesystem".to_owned()),
         }
     }
 }
@@ -119,38 +112,18 @@ fn capacity(
     requested: Option<String>,
 ) -> Result<BTreeMap<String, Quantity>, BadVolume> {
     let chosen = match (answered, requested) {
-        (Some(size), requested) => at_least(size, requested)?,
-        (None, Some(size)) => size,
+        (Some(size), _) if quantity::nano(&size).is_none() => return Err(BadVolume::Quantity(size)),
+        (Some(size), _) | (None, Some(size)) => size,
         (None, None) => return Err(BadVolume::NoCapacity),
     };
     Ok(BTreeMap::from([("storage".to_owned(), Quantity(chosen))]))
 }
 
-fn at_least(size: String, requested: Option<String>) -> Result<String, BadVolume> {
-    let Some(units) = quantity::nano(&size) else { return Err(BadVolume::Quantity(size)) };
-    match requested {
-        Some(wanted) if quantity::nano(&wanted).is_some_and(|wanted| units < wanted) => {
-            Err(BadVolume::TooSmall(size, wanted))
-        }
-        _ => Ok(size),
-    }
-}
-
 fn access_modes(answered: Option<Vec<String>>, wanted: Vec<String>) -> Result<Vec<String>, BadVolume> {
     let Some(answered) = answered else { return Ok(wanted) };
-    if let Some(odd) = answered.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
-        return Err(BadVolume::AccessMode(odd.clone()));
-    }
-    match wanted.into_iter().find(|mode| !answered.contains(mode)) {
-        Some(lacking) => Err(BadVolume::LacksMode(lacking)),
+    match answered.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
+        Some(odd) => Err(BadVolume::AccessMode(odd.clone())),
         None => Ok(answered),
-    }
-}
-
-fn volume_mode(answered: Option<String>, wanted: String) -> Result<Option<String>, BadVolume> {
-    match answered {
-        Some(mode) if mode != wanted => Err(BadVolume::VolumeMode(mode, wanted)),
-        mode => Ok(mode),
     }
 }
 
@@ -199,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_could_not_bind_is_refused_by_the_field() {
+    fn an_answer_that_is_no_volume_is_refused_by_the_field() {
         let host = json!({"hostPath": {"path": "/p"}});
         let cases = [
             (json!({"source": {}}), "exactly one entry, it has 0"),
@@ -208,10 +181,7 @@ mod tests {
             (json!({"source": {"hostPath": "/p"}}), "source.hostPath: must be an object"),
             (json!({"source": {"nfs": {"server": 7}}}), "source.nfs: "),
             (json!({"source": host, "capacity": "much"}), "\"much\" is no quantity"),
-            (json!({"source": host, "capacity": "1G"}), "1G is less than the 1Gi"),
             (json!({"source": host, "accessModes": ["Any"]}), "\"Any\" is no access mode"),
-            (json!({"source": host, "accessModes": ["ReadOnlyMany"]}), "lacks ReadWriteOnce"),
-            (json!({"source": host, "volumeMode": "Block"}), "the claim wants \"Filesystem\""),
         ];
         for (answer, why) in cases {
             let error = built(answer.clone()).unwrap_err().to_string();

@@ -1,6 +1,8 @@
 //! What is told beside the finding; the fixtures of all tests. The findings are in `claim` and `volume`.
 
 mod claim;
+#[path = "../../../../tests/support/json_schema.rs"]
+mod json_schema;
 mod volume;
 
 use super::{
@@ -18,6 +20,14 @@ use crate::{
 };
 
 const PAGE: &str = include_str!("../../../../docs/reference/explain.md");
+const FORM: &str = include_str!("../../../../docs/reference/explain.schema.json");
+
+/// Fails unless `found`, as JSON, is as the documented schema has it.
+fn fits_the_schema(found: &Explanation) {
+    let flaws =
+        json_schema::flaws(&serde_json::from_str(FORM).unwrap(), &serde_json::to_value(found).unwrap());
+    assert!(flaws.is_empty(), "{flaws:?}: {found:?}");
+}
 
 fn at(second: i64) -> Moment {
     Moment::from_second(1_800_000_000 + second)
@@ -118,6 +128,7 @@ fn check<F: Clone>(facts: &F, explain: fn(&F) -> Explanation, rows: &[Row<F>]) {
         assert_eq!(found.state, *state, "{what}: {found}");
         assert_eq!(found.since, since.map(at), "{what}: since when: {found}");
         assert!(PAGE.contains(&format!("| `{state:?}` |")), "{state:?} is not documented");
+        fits_the_schema(&found);
         let waiting_for = found.waiting_for.clone().unwrap_or_default();
         let words = format!("{} | {waiting_for} | {}", found.summary, found.advice.join(" "));
         for word in *says {
@@ -224,6 +235,7 @@ fn what_could_not_be_read_is_told_and_the_rest_is_still_answered() {
     assert_eq!(found.leader.leadership, Leadership::Unknown, "not read is not absent");
     let missing: Vec<&str> = found.not_read.iter().map(|part| part.what.as_str()).collect();
     assert_eq!(missing, ["volume", "events", "leases"]);
+    fits_the_schema(&found);
 }
 
 #[test]
@@ -264,6 +276,7 @@ fn the_json_has_the_documented_fields() {
     for field in all {
         assert!(PAGE.contains(&format!("| `{field}` |")), "{field} is not documented");
     }
+    fits_the_schema(&explain_claim(&facts));
     assert_eq!(json["state"], "BackingOff");
     assert_eq!(json["lastAttempt"]["cause"], "Other");
     assert_eq!(json["since"], "2027-01-15T07:59:50Z");

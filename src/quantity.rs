@@ -2,7 +2,7 @@
 
 /// The value in billionths, or `None` if the text is no quantity, is negative, or is beyond any size
 /// that Kubernetes knows (2^63 − 1).
-pub(super) fn nano(text: &str) -> Option<i128> {
+pub(crate) fn nano(text: &str) -> Option<i128> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at_checked(end)?;
