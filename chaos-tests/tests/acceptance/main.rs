@@ -7,6 +7,7 @@
 mod claims;
 mod deletion;
 mod hardening;
+mod keeping;
 mod leadership;
 mod leaks;
 mod library;
@@ -17,6 +18,7 @@ mod outage;
 mod outcomes;
 mod probes;
 mod requests;
+mod restore;
 mod retry;
 mod topology;
 mod volumes;

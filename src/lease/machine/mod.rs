@@ -6,6 +6,7 @@
 mod judge;
 #[cfg(test)]
 pub(super) mod mistakes;
+mod relapse;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::clock::BootTime;
 
+pub(crate) use relapse::{Relapse, Restored};
 pub(crate) use stored::{Name, Release, Stamp, Stored};
 
 /// Whether a test has switched this mistake on. Never, in any other build.
@@ -151,6 +153,12 @@ pub(crate) struct Machine {
     term: Option<Term>,
     stepping_down: bool,
     ending: Option<Ending>,
+    /// That the store went back, as long as the Lease does not tell it.
+    untold: Option<Relapse>,
+    /// What the Lease last told of a restore.
+    heard: Option<Name>,
+    /// The store went back, and nobody has been told to forget what it was yet.
+    forgets: bool,
 }
 
 impl std::hash::Hash for Candidate {
@@ -172,6 +180,9 @@ impl Machine {
             term: None,
             stepping_down: false,
             ending: None,
+            untold: None,
+            heard: None,
+            forgets: false,
         }
     }
 
