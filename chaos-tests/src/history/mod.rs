@@ -3,6 +3,9 @@
 //!
 //! What is written is here; who judges it is elsewhere, and reads nothing but this.
 
+pub mod check;
+pub mod report;
+
 use std::{
     fs::File,
     io::{BufRead, BufReader, BufWriter, Write},
@@ -67,7 +70,7 @@ pub enum What {
         resident: u64,
     },
     /// Of the ledger: a call of the backend.
-    Call(Call),
+    Call(#[serde(with = "nested")] Call),
     /// Of a proxy: a request of the replica behind it.
     Request(Record),
     /// Of the nemesis: a fault begins or ends.
@@ -111,6 +114,26 @@ pub enum What {
         /// The status of the answer.
         status: u64,
     },
+}
+
+/// A call is an object of its own within its entry: both have a time.
+mod nested {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Call;
+
+    #[derive(Serialize, Deserialize)]
+    struct Nested<T> {
+        call: T,
+    }
+
+    pub(super) fn serialize<S: Serializer>(call: &Call, serializer: S) -> Result<S::Ok, S::Error> {
+        Nested { call }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Call, D::Error> {
+        Nested::deserialize(deserializer).map(|nested| nested.call)
+    }
 }
 
 /// A claim or a volume.
@@ -177,6 +200,23 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Phase;
+
+    fn a_call() -> Call {
+        Call {
+            at: 5,
+            operation: "provision".to_owned(),
+            volume: "pvc-1".to_owned(),
+            claim: "data".to_owned(),
+            epoch: 7,
+            number: 1,
+            pid: 2,
+            phase: Phase::End,
+            outcome: "\"Done\"".to_owned(),
+            changed: true,
+            request: serde_json::Value::Null,
+        }
+    }
 
     #[test]
     fn what_was_written_is_read_in_the_order_of_time() {
@@ -190,11 +230,15 @@ mod tests {
             entry(1, What::Believes { epoch: 5, left: 9 }),
             entry(2, What::Object(claim.clone())),
             entry(4, What::Request(record)),
+            entry(5, What::Call(a_call())),
         ];
         write(&path, &mut all).unwrap();
         let read = read(&path).unwrap();
-        assert_eq!(read.iter().map(|entry| entry.at).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(read.iter().map(|entry| entry.at).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         assert!(matches!(&read[1].what, What::Object(object) if *object == claim));
         assert!(matches!(&read[3].what, What::Request(record) if record.fate == "cut"));
+        assert!(
+            matches!(&read[4].what, What::Call(call) if call.at == 5 && call.volume == "pvc-1" && call.changed)
+        );
     }
 }

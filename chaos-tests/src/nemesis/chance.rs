@@ -48,6 +48,28 @@ impl Chance {
         let place = self.below(all.len().try_into().unwrap_or(u64::MAX));
         all.get(usize::try_from(place).ok()?)
     }
+
+    /// A number from `low` to `high`, which belong to it.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low).saturating_add(1))
+    }
+
+    /// One of `all`, or `otherwise` if there are none.
+    pub fn one_of<T: Copy>(&mut self, all: &[T], otherwise: T) -> T {
+        self.pick(all).copied().unwrap_or(otherwise)
+    }
+
+    /// Whether something of so many percent happens.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Chance of its own for a part of a whole: what other parts draw does not change it.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Self {
+        let mixed = name.bytes().fold(self.seed, |mixed, byte| draw(mixed, byte.into()));
+        Self::new(mixed)
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +100,24 @@ mod tests {
             (0..100).filter_map(|_| chance.pick(&[1, 2, 3])).collect();
         assert_eq!(picked.len(), 3);
         assert_eq!(chance.pick::<u8>(&[]), None);
+    }
+
+    #[test]
+    fn parts_differ_and_do_not_depend_on_what_was_drawn_from_the_whole() {
+        let mut chance = Chance::new(7);
+        let first = |chance: &Chance, name| chance.part(name).next();
+        let (a, b) = (first(&chance, "a"), first(&chance, "b"));
+        assert_ne!(a, b);
+        chance.next();
+        assert_eq!(first(&chance, "a"), a);
+    }
+
+    #[test]
+    fn numbers_stay_between_their_ends_and_reach_both() {
+        let mut chance = Chance::new(1);
+        let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| chance.between(3, 6)).collect();
+        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [3, 4, 5, 6]);
+        assert_eq!(chance.one_of(&[], 9), 9);
+        assert!(!chance.percent(0) && chance.percent(100));
     }
 }

@@ -199,6 +199,13 @@ fn run(program: &str, args: &[&str], input: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        path::Path,
+        process::Child,
+        time::{Duration, Instant},
+    };
+
     use super::*;
 
     fn named() -> String {
@@ -206,8 +213,33 @@ mod tests {
         String::from_utf8_lossy(&list.args(["netns", "list"]).output().unwrap().stdout).into_owned()
     }
 
+    /// Asks for [`held`] to be more than nothing.
+    const HOLD: &str = "KUBE_PROVISIONER_HOLD";
+
+    /// The owner that is killed, as a process of its own.
     #[test]
-    fn a_namespace_is_gone_after_its_owner() {
+    #[ignore = "runs until it is killed"]
+    fn held() {
+        if std::env::var_os(HOLD).is_none() {
+            return;
+        }
+        let namespace = Namespace::create().unwrap();
+        println!("\n{}", namespace.name());
+        std::thread::park();
+    }
+
+    /// A process that holds a namespace, and the namespace's name.
+    fn holder() -> (Child, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "nemesis::network::tests::held", "--ignored", "--nocapture"]);
+        let mut child = command.env(HOLD, "1").stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let name = lines.map(Result::unwrap).find(|line| line.starts_with(PREFIX)).unwrap();
+        (child, name)
+    }
+
+    #[test]
+    fn a_namespace_is_gone_after_its_owner_also_if_that_is_killed() {
         if let Some(reason) = unavailable() {
             eprintln!("skipped: {reason}");
             return;
@@ -217,5 +249,14 @@ mod tests {
         assert!(named().contains(&name));
         drop(namespace);
         assert!(!named().contains(&name));
+        let (mut owner, name) = holder();
+        assert!(named().contains(&name));
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        let killed = Instant::now();
+        while named().contains(&name) || Path::new("/sys/class/net").join(&name).exists() {
+            assert!(killed.elapsed() < Duration::from_secs(30), "{name} is still there");
+            std::thread::yield_now();
+        }
     }
 }

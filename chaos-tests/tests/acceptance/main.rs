@@ -6,6 +6,7 @@
 
 mod claims;
 mod deletion;
+mod hardening;
 mod leadership;
 mod leaks;
 mod library;

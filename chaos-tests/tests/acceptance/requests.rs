@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use chaos_tests::ledger::{
-    audit::{self, Sent},
-    stage::{Setup, Stage},
+use chaos_tests::{
+    chaos::{
+        burst,
+        cast::{Cast, Kind, Programs},
+    },
+    ledger::{
+        audit::{self, Sent},
+        stage::{Setup, Stage},
+    },
+    product::Profile,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::stage;
+use crate::{scope, stage};
 
 const CLAIMS: usize = 200;
 
@@ -100,4 +107,25 @@ async fn without_our_finalizer_a_deletion_costs_one_read_and_one_write() {
     assert_eq!(made, table(&[("create events", CLAIMS), ("create persistentvolumes", CLAIMS)]));
     assert_eq!(removed, table(&[("delete persistentvolumes", CLAIMS), ("get persistentvolumes", CLAIMS)]));
     stage.finish(&[]).await.unwrap();
+}
+
+/// CASES 36, what can be said of it on a busy machine; `cargo chaos run burst` measures the latencies.
+#[tokio::test]
+async fn of_a_hundred_claims_at_once_each_is_bound_and_costs_one_volume_and_one_event() {
+    let claims = 100;
+    let programs = Programs::only_ours(Profile::Dev).await.unwrap();
+    let cast = Cast::new(scope().await, programs).await.unwrap();
+    let round = burst::round(&cast, Kind::Ours, claims).await.unwrap();
+    let expected = table(&[("create events", claims), ("create persistentvolumes", claims)]);
+    // The audit of orphans looks at its own pace.
+    let made = round.requests.iter().filter(|(request, _)| !request.starts_with("list "));
+    assert_eq!(made.map(|(request, count)| (request.clone(), *count)).collect::<BTreeMap<_, _>>(), expected);
+    assert_eq!((round.to_volume.len(), round.to_bound.len()), (claims, claims));
+    assert!(
+        round
+            .to_volume
+            .iter()
+            .zip(&round.to_bound)
+            .all(|(volume, bound)| !volume.is_zero() && !bound.is_zero())
+    );
 }
