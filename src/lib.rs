@@ -17,6 +17,7 @@ pub mod clock;
 pub mod cluster;
 mod connection;
 pub mod controller;
+mod known_bugs;
 pub mod lease;
 pub mod lifecycle;
 mod nearest;

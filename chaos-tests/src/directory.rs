@@ -2,17 +2,16 @@
 
 use std::{
     fs, io,
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
 
-/// Waits for the end of its input, then removes the directory. A program that is being killed may still create a
-/// file in it, hence the second and later tries.
-const JANITOR: &str = r#"
-read -r _
+use crate::janitor::Janitor;
+
+/// Removes the directory. A program that is being killed may still create a file in it, hence the second and later
+/// tries.
+const REMOVE: &str = r#"
 tries=0
 until rm -rf -- "$0" 2>/dev/null || [ "$tries" -ge 50 ]; do
     tries=$((tries + 1))
@@ -24,8 +23,7 @@ done
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Holds the other end of its input: the kernel closes it when this process is gone.
-    janitor: Child,
+    _janitor: Janitor,
 }
 
 impl Directory {
@@ -35,22 +33,13 @@ impl Directory {
             Some(path) => take(path)?,
             None => temporary().context("cannot create a temporary directory")?,
         };
-        let janitor =
-            start_janitor(&path).context("cannot start sh, which would remove the directory afterwards")?;
-        Ok(Self { path, janitor })
+        let janitor = Janitor::hire(REMOVE, path.as_os_str())
+            .context("cannot start sh, which would remove the directory afterwards")?;
+        Ok(Self { path, _janitor: janitor })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        drop(self.janitor.stdin.take());
-        if let Err(error) = self.janitor.wait() {
-            eprintln!("cannot wait for the removal of {}: {error}", self.path.display());
-        }
     }
 }
 
@@ -67,19 +56,6 @@ fn take(path: &Path) -> Result<PathBuf> {
 
 fn temporary() -> io::Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix("kube-provisioner-").tempdir()?.keep())
-}
-
-fn start_janitor(path: &Path) -> io::Result<Child> {
-    Command::new("sh")
-        .args(["-c", JANITOR])
-        .arg(path)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        // Not in the group that a Ctrl-C reaches: its work begins after that.
-        .process_group(0)
-        .spawn()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A GET of a page on loopback, for probes and small APIs without encryption.
+//! Small requests on loopback, for probes and APIs without encryption.
 
 use std::time::Duration;
 
@@ -26,18 +26,35 @@ pub struct Answer {
 /// # Errors
 /// If there is no answer within ten seconds, or none of HTTP.
 pub async fn get(url: &str) -> Result<Answer> {
-    let exchange = timeout(TIMEOUT, exchange(url)).await;
-    exchange
-        .with_context(|| format!("no answer of {url} within {TIMEOUT:?}"))?
-        .with_context(|| format!("cannot get {url}"))
+    ask("GET", url, "").await
 }
 
-async fn exchange(url: &str) -> Result<Answer> {
+/// Posts a body, which is JSON, to `url`.
+///
+/// # Errors
+/// As [`get`].
+pub async fn post(url: &str, body: &str) -> Result<Answer> {
+    ask("POST", url, body).await
+}
+
+async fn ask(method: &str, url: &str, body: &str) -> Result<Answer> {
+    let exchange = timeout(TIMEOUT, exchange(method, url, body)).await;
+    exchange
+        .with_context(|| format!("no answer of {url} within {TIMEOUT:?}"))?
+        .with_context(|| format!("cannot {method} {url}"))
+}
+
+async fn exchange(method: &str, url: &str, body: &str) -> Result<Answer> {
     let rest = url.strip_prefix("http://").context("the url does not start with http://")?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(authority).await?;
     // Version 1.0: the body ends with the connection, there are no chunks.
-    let request = format!("GET /{path} HTTP/1.0\r\nHost: {authority}\r\nAccept: */*\r\n\r\n");
+    let mut request = format!("{method} /{path} HTTP/1.0\r\nHost: {authority}\r\nAccept: */*\r\n");
+    if !body.is_empty() {
+        request += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    }
+    request += "\r\n";
+    request += body;
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;

@@ -13,19 +13,24 @@
 )]
 
 pub mod binaries;
+pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod cluster;
 pub mod control_plane;
 pub mod demo;
 mod directory;
+pub mod history;
 pub mod http;
+mod janitor;
 pub mod ledger;
 pub mod manifests;
+pub mod nemesis;
 pub mod ports;
 pub mod process;
 pub mod procfs;
 pub mod product;
 pub mod proxy;
 pub mod replica;
+pub mod scrape;
 pub mod wait;

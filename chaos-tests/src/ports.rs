@@ -2,7 +2,7 @@
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, SocketAddrV4, TcpListener},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener},
@@ -13,13 +13,14 @@ use anyhow::{Result, bail};
 
 /// Below the range from which the kernel takes ports for outgoing connections: between the test and the use of a
 /// port, or while a server restarts, no client can be given it.
-const RANGE: std::ops::Range<u64> = 20_000..32_000;
+pub(crate) const RANGE: std::ops::Range<u64> = 20_000..32_000;
 
 const ATTEMPTS: usize = 200;
 
 /// A port that is ours as long as this value lives.
 #[derive(Debug)]
 pub struct Port {
+    address: Ipv4Addr,
     number: u16,
     /// A name that only one process on the machine can hold, and that vanishes with its holder: other control
     /// planes see the port as taken even while nothing listens on it.
@@ -46,11 +47,23 @@ impl Port {
         self.number
     }
 
+    /// The same port of another address of this machine, or of a network namespace.
+    #[must_use]
+    pub fn at(self, address: Ipv4Addr) -> Self {
+        Self { address, ..self }
+    }
+
+    /// Address and port.
+    #[must_use]
+    pub const fn socket(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.address, self.number)
+    }
+
     fn try_claim(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("kube-provisioner-port-{number}")).ok()?;
         let claim = UnixListener::bind_addr(&name).ok()?;
         TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-        Some(Self { number, _claim: claim })
+        Some(Self { address: Ipv4Addr::LOCALHOST, number, _claim: claim })
     }
 }
 

@@ -74,6 +74,14 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     memory(pid, "VmRSS:")
 }
 
+/// The memory that the process `pid` has mapped, in bytes.
+///
+/// # Errors
+/// If there is no such process, or if it has ended.
+pub fn mapped_bytes(pid: u32) -> Result<u64> {
+    memory(pid, "VmSize:")
+}
+
 /// The most memory that the process `pid` has ever had resident, in bytes.
 ///
 /// # Errors
@@ -82,10 +90,10 @@ pub fn peak_resident_bytes(pid: u32) -> Result<u64> {
     memory(pid, "VmHWM:")
 }
 
-fn memory(pid: u32, what: &str) -> Result<u64> {
+fn memory(pid: u32, field: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    parse_bytes(&status, what).with_context(|| format!("{path} has no {what} the process has ended"))
+    parse_memory(&status, field).with_context(|| format!("{path} has no {field} the process has ended"))
 }
 
 /// The CPU time that the process `pid` has used so far, in user and kernel mode. Exact to 10 ms.
@@ -127,8 +135,8 @@ fn count_entries(directory: &str) -> Result<usize> {
     Ok(fs::read_dir(directory).with_context(|| format!("cannot list {directory}"))?.count())
 }
 
-fn parse_bytes(status: &str, what: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(what))?;
+fn parse_memory(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -146,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn resident_memory_is_read_in_bytes() {
-        let status = "Name:\tx\nVmHWM:\t  4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
-        assert_eq!(parse_bytes(status, "VmRSS:"), Some(2 << 20));
-        assert_eq!(parse_bytes(status, "VmHWM:"), Some(4 << 20));
-        assert_eq!(parse_bytes("Name:\tx\nState:\tZ (zombie)\n", "VmRSS:"), None);
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tx\nVmSize:\t    4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
+        assert_eq!(parse_memory(status, "VmRSS:"), Some(2 << 20));
+        assert_eq!(parse_memory(status, "VmSize:"), Some(4 << 20));
+        assert_eq!(parse_memory("Name:\tx\nState:\tZ (zombie)\n", "VmRSS:"), None);
     }
 
     #[test]

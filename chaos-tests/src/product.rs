@@ -13,6 +13,10 @@ use serde_json::Value;
 use crate::process::{Fate, Launch};
 
 const PROGRAM: &str = "kube-provisioner";
+/// The variable that switches a known bug on in a program of [`Profile::KnownBugs`].
+pub const KNOWN_BUG: &str = "KUBE_PROVISIONER_KNOWN_BUG";
+/// A program of its own: it does not take the place of the one without.
+const WITH_KNOWN_BUGS: &str = "kube-provisioner-known-bugs";
 /// The backend of tests, in this package.
 const LEDGER: (&str, &str) = (env!("CARGO_PKG_NAME"), "ledger-backend");
 
@@ -23,6 +27,8 @@ pub enum Profile {
     Dev,
     /// As it is shipped: for the demo and for measurements.
     Release,
+    /// As tests are, under a name of its own, with known bugs that [`KNOWN_BUG`] switches on.
+    KnownBugs,
 }
 
 /// Builds the product with the same Cargo as this program and returns the path of its executable. Cargo does
@@ -31,7 +37,8 @@ pub enum Profile {
 /// # Errors
 /// If Cargo fails; its messages are on standard error.
 pub fn build(profile: Profile) -> Result<PathBuf> {
-    build_program((PROGRAM, PROGRAM), profile)
+    let program = if profile == Profile::KnownBugs { WITH_KNOWN_BUGS } else { PROGRAM };
+    build_program((PROGRAM, program), profile)
 }
 
 /// Builds the ledger's program in the same way, for who runs outside of Cargo's own tests.
@@ -62,7 +69,7 @@ fn build_program((package, program): (&str, &str), profile: Profile) -> Result<P
 fn compile(what: (&str, &str), profile: Profile) -> Result<()> {
     let mut args = cargo_build(what, profile);
     // A release build takes minutes: Cargo says how it goes.
-    args.extend((profile == Profile::Dev).then(|| "--quiet".into()));
+    args.extend((profile != Profile::Release).then(|| "--quiet".into()));
     let directory = Some(workspace().to_owned());
     let cargo = Launch { program: "env".into(), args, directory, fate: Fate::Family, ..Launch::default() };
     let status = cargo.start()?.wait_blocking();
@@ -80,7 +87,11 @@ fn cargo_build((package, program): (&str, &str), profile: Profile) -> Vec<OsStri
     let mut args: Vec<OsString> = unset.flat_map(|name| ["-u".into(), name]).collect();
     args.push(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     args.extend(["build", "--package", package, "--bin", program].map(Into::into));
-    args.extend((profile == Profile::Release).then(|| "--release".into()));
+    args.extend(match profile {
+        Profile::Dev => None,
+        Profile::Release => Some("--release".into()),
+        Profile::KnownBugs => Some("--features=known-bugs".into()),
+    });
     args
 }
 

@@ -24,6 +24,9 @@ use crate::{
 /// How often a replica that does not listen yet is asked whether it is ready.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
+/// How long it may take to answer when all time is over.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// How a replica is started.
 #[derive(Debug)]
 pub struct Spec {
@@ -124,7 +127,7 @@ impl Replica {
     /// # Errors
     /// If it does not answer.
     pub async fn get(&self, path: &str) -> Result<Answer> {
-        http::get(&format!("http://127.0.0.1:{}{path}", self.http.number())).await
+        http::get(&format!("http://{}{path}", self.http.socket())).await
     }
 
     /// Waits until `/readyz` answers 200.
@@ -140,7 +143,8 @@ impl Replica {
             if let Some(status) = self.exit_status() {
                 bail!("replica {} ended ({status}) before it was ready", self.name);
             }
-            let left = deadline.saturating_sub(started.elapsed());
+            // The last look has its time, too: what it sees is in the message.
+            let left = deadline.saturating_sub(started.elapsed()).max(ANSWER_WITHIN);
             let last = match tokio::time::timeout(left, self.get("/readyz")).await {
                 Ok(Ok(Answer { status: 200, .. })) => return Ok(()),
                 Ok(Ok(Answer { status, body })) => format!("{status}: {}", body.trim()),

@@ -126,7 +126,8 @@ impl<K: Serialize> Last<K> {
     }
 }
 
-struct SoonAgain;
+/// The backoff of a watch that is soon back.
+pub(crate) struct SoonAgain;
 
 impl Iterator for SoonAgain {
     type Item = Duration;

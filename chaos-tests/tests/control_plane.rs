@@ -130,6 +130,27 @@ async fn an_api_server_that_was_killed_comes_back_with_its_data() {
 }
 
 #[tokio::test]
+async fn what_was_written_after_a_snapshot_is_gone_once_that_is_restored() {
+    let plane = ControlPlane::start(Options::default()).await.unwrap();
+    let scope = Scope::new(&plane).await.unwrap();
+    let before = scope.create_claim("before", "no-such-class", |_| ()).await.unwrap();
+    let snapshot = plane.snapshot().await.unwrap();
+    // More writes than the API server makes of its own when it starts.
+    for number in 0..200 {
+        scope.create_claim(&format!("after-{number}"), "no-such-class", |_| ()).await.unwrap();
+    }
+    let list = async || scope.claims().list(&ListParams::default()).await.unwrap();
+    let then = list().await;
+    plane.restore(&snapshot).await.unwrap();
+    let now = list().await;
+    assert_eq!(now.items.iter().map(ResourceExt::uid).collect::<Vec<_>>(), [before.uid()]);
+    let version = |text: Option<String>| text.unwrap().parse::<u64>().unwrap();
+    let (then, now) = (version(then.metadata.resource_version), version(now.metadata.resource_version));
+    assert!(now < then, "versions go back: {now} after {then}");
+    scope.create_claim("after-0", "no-such-class", |_| ()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_paused_api_server_keeps_silent_until_it_is_resumed() {
     let plane = ControlPlane::start(Options { scheduler: false, ..Options::default() }).await.unwrap();
     let client = plane.client().await.unwrap();

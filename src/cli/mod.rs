@@ -17,6 +17,15 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
+use crate::known_bugs;
+
+/// What `--version` tells.
+const VERSION: &str = if known_bugs::BUILT_IN {
+    concat!(env!("CARGO_PKG_VERSION"), " WITH KNOWN BUGS to switch on: for tests only")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// What the program ends with. `docs/reference/exit-codes.md` tells people.
 mod exit {
     /// Something failed that was right when it was configured.
@@ -31,7 +40,7 @@ mod exit {
 
 /// Turns PersistentVolumeClaims into PersistentVolumes, and cleans up after them.
 #[derive(Debug, Parser)]
-#[command(name = "kube-provisioner", version)]
+#[command(name = "kube-provisioner", version = VERSION)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -22,6 +22,7 @@ use crate::{
     clock::SystemClock,
     cluster::with_sources,
     controller::{ProvisionController, RunError},
+    known_bugs,
     lease::Identity,
     telemetry::{
         self, TelemetryGuard, TelemetryOptions, health::Health, logs::LogFormat, metrics::Metrics, server,
@@ -33,6 +34,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Runs until a signal asks to stop, or something fails that can't be mended.
 pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
+    known_bugs::switched_on().map_err(Failure::Runtime)?;
     let settings = Settings::validate(&Merged::load(flags)?)?;
     let runtime =
         Runtime::new().map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
@@ -66,6 +68,10 @@ async fn serve(
     let metrics = Metrics::new(&clock);
     let telemetry = telemetry::init(&telemetry_options(&settings, &identity, &metrics))
         .map_err(|error| Failure::Runtime(error.to_string()))?;
+    if known_bugs::BUILT_IN {
+        let bug = known_bugs::switched_on();
+        tracing::error!(?bug, "THIS BUILD HAS KNOWN BUGS to switch on: it is for tests only");
+    }
     // Settings that can't work are told before anything is asked of a cluster.
     let built = settings.provisioners.iter().map(|provisioner| provisioner.backend.build());
     let backends = built.collect::<Result<Vec<_>, _>>()?;

@@ -15,6 +15,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{Authority, CallError, Permissions, decode, permissions};
 use crate::{
+    known_bugs::{self, Bug},
     lease::LeaderGuard,
     lifecycle::{
         names,
@@ -194,6 +195,14 @@ impl Calls {
             metadata.insert("resourceVersion".to_owned(), version.to_string().into());
         }
         let patch = json!({ "metadata": metadata });
+        if known_bugs::is(Bug::UnconditionalFinalizerPatch) {
+            let request = at::<PersistentVolume>(None).patch(
+                name,
+                &PatchParams::default(),
+                &Patch::Merge(json!({ "metadata": { "finalizers": [] } })),
+            );
+            return self.change(guard, what, request).await;
+        }
         self.patch_volume(guard, what, name, patch).await
     }
 

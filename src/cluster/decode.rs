@@ -166,6 +166,34 @@ mod tests {
     }
 
     #[test]
+    fn the_newer_annotation_names_the_provisioner_and_the_older_one_where_it_is_absent_or_empty() {
+        let (new, old) = (names::STORAGE_PROVISIONER, names::STORAGE_PROVISIONER_BETA);
+        let table = [
+            (json!({new: "new.dev", old: "old.dev"}), Some("new.dev")),
+            (json!({new: "new.dev"}), Some("new.dev")),
+            (json!({old: "old.dev"}), Some("old.dev")),
+            (json!({new: "", old: "old.dev"}), Some("old.dev")),
+            (json!({}), None),
+        ];
+        for (annotations, expected) in table {
+            let claim = decoded_claim(json!({"metadata": {"name": "c", "annotations": annotations}}));
+            assert_eq!(claim.provisioner.as_deref(), expected, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn only_the_mode_block_is_a_block_claim() {
+        for (spec, block) in [
+            (json!({}), false),
+            (json!({"volumeMode": "Filesystem"}), false),
+            (json!({"volumeMode": "Block"}), true),
+        ] {
+            let claim = decoded_claim(json!({"metadata": {"name": "c"}, "spec": spec}));
+            assert_eq!(claim.block, block, "{spec}");
+        }
+    }
+
+    #[test]
     fn a_bound_claim_is_not_kept_whole() {
         let claim = decoded_claim(json!({"metadata": {"name": "c"}, "spec": {"volumeName": "pv"}}));
         assert_eq!(claim.volume_name.as_deref(), Some("pv"));

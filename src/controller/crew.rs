@@ -23,6 +23,7 @@ use crate::{
         watcher::{Watched, WatcherActor, Wrap},
     },
     cluster::{Calls, Permissions, clients, decode, watch},
+    known_bugs::{self, Bug},
     lease::{Campaign, CandidateOptions, LeaseOptions, Resigned},
     lifecycle::{
         claim,
@@ -258,12 +259,13 @@ fn start_arbiter(
 }
 
 fn rules(served: &Served) -> Rules {
-    let options = &served.options;
+    let (options, backend) = (&served.options, served.backend.clone());
     Rules {
         naming: VolumeNaming::new(
             &*options.volume_name_prefix,
             options.volume_name_uuid_length.map(usize::from),
-        ),
+        )
+        .hooked(Arc::new(move |claim| backend.volume_name(claim))),
         backoff: Backoff {
             initial: options.retry_initial,
             max: options.retry_max,
@@ -300,7 +302,11 @@ fn start_auditor(
         },
         capabilities,
         interval: options.audit_interval,
-        grace: options.provision_timeout.max(options.deletion_timeout),
+        grace: if known_bugs::is(Bug::NoAuditGrace) {
+            Duration::ZERO
+        } else {
+            options.provision_timeout.max(options.deletion_timeout)
+        },
         policy: options.orphans,
         lease: About {
             kind: tell::Kind::Lease,

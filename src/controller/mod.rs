@@ -221,3 +221,6 @@ impl ProvisionControllerBuilder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

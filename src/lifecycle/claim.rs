@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::objects::{Claim, Class};
+use super::objects::{Claim, Class, Phase, Volume};
 use crate::provisioner::Capabilities;
 
 /// For whom decisions are made: the provisioner names served, and what the backend can do.
@@ -68,6 +68,12 @@ pub enum PendingReason {
     DataSourceUnsupported,
     /// The backend's filter left it alone.
     Filtered,
+    /// Its volume was deleted after kube-controller-manager had called it Bound, and before it wrote so on the
+    /// claim: it binds no volume that is going away, and releases none whose claim lives.
+    VolumeTerminating {
+        /// The volume.
+        volume: Arc<str>,
+    },
 }
 
 impl PendingReason {
@@ -83,6 +89,7 @@ impl PendingReason {
             Self::SelectorUnsupported => "SelectorUnsupported",
             Self::DataSourceUnsupported => "DataSourceUnsupported",
             Self::Filtered => "Filtered",
+            Self::VolumeTerminating { .. } => "VolumeTerminating",
         }
     }
 
@@ -125,22 +132,35 @@ impl fmt::Display for PendingReason {
                 "this provisioner does not fill volumes from spec.dataSource; create the claim without it",
             ),
             Self::Filtered => f.write_str("the backend leaves this claim to another provisioner"),
+            Self::VolumeTerminating { volume } => write!(
+                f,
+                "volume {volume} was deleted before this claim was bound to it, and is left alone; delete the claim, and \
+                 the volume goes with its data; to save the data, set the volume's reclaim policy to Retain first"
+            ),
         }
     }
 }
 
-/// Decides about `claim`, whose class is `class` (`None`: not seen). `has_volume` says that a volume of
-/// its own exists already.
+/// Decides about `claim`, whose class is `class` (`None`: not seen), and whose volume is `volume` (`None`: it
+/// has none yet).
 ///
 /// Differs from the Go library in three points: a claim with a deletionTimestamp is left alone, a
 /// missing class is told, and so are a selector or a data source that the backend can't honour.
 #[must_use]
-pub fn decide(claim: &Claim, class: Option<&Class>, has_volume: bool, served: &Served) -> Decision {
+pub fn decide(claim: &Claim, class: Option<&Class>, volume: Option<&Volume>, served: &Served) -> Decision {
     if !is_ours(claim, class, served) {
         return Decision::NotOurs;
     }
-    if claim.volume_name.is_some() || claim.deleting || has_volume {
+    if claim.volume_name.is_some() || claim.deleting {
         return Decision::Settled;
+    }
+    if let Some(volume) = volume {
+        return match (volume.phase, volume.deleting) {
+            (Phase::Bound, true) => {
+                Decision::Wait(PendingReason::VolumeTerminating { volume: volume.name.clone() })
+            }
+            _ => Decision::Settled,
+        };
     }
     let Some(class) = class else {
         return Decision::Wait(PendingReason::ClassMissing { class: claim.class.clone() });
@@ -262,6 +282,13 @@ mod tests {
                 Refuse(PendingReason::BlockUnsupported),
             ),
             (
+                "unsupported, but nobody has to know before its pod is placed",
+                Claim { block: true, ..claim() },
+                Some(waiting()),
+                Wait(PendingReason::WaitingForConsumer),
+            ),
+            ("named by nobody, class missing", Claim { provisioner: None, ..claim() }, None, NotOurs),
+            (
                 "selector",
                 Claim { selector: true, ..claim() },
                 Some(class()),
@@ -275,9 +302,25 @@ mod tests {
             ),
         ];
         for (what, claim, class, expected) in table {
-            assert_eq!(decide(&claim, class.as_ref(), false, &served()), expected, "{what}");
+            assert_eq!(decide(&claim, class.as_ref(), None, &served()), expected, "{what}");
         }
-        assert_eq!(decide(&claim(), Some(&class()), true, &served()), Settled, "has a volume");
+    }
+
+    #[test]
+    fn a_claim_with_a_volume_is_settled_unless_that_volume_goes_away_called_bound() {
+        let decided = |phase, deleting| {
+            let volume = Volume { name: "pvc-1".into(), phase, deleting, ..Volume::default() };
+            decide(&claim(), Some(&class()), Some(&volume), &served())
+        };
+        for phase in [Phase::Pending, Phase::Available, Phase::Bound, Phase::Released, Phase::Failed] {
+            assert_eq!(decided(phase, false), Decision::Settled, "{phase:?}");
+        }
+        let stuck = Decision::Wait(PendingReason::VolumeTerminating { volume: "pvc-1".into() });
+        assert_eq!(decided(Phase::Bound, true), stuck);
+        assert_eq!(decided(Phase::Pending, true), Decision::Settled, "its removal comes first");
+        let bound = Claim { volume_name: Some("pvc-1".into()), ..claim() };
+        let going = Volume { phase: Phase::Bound, deleting: true, ..Volume::default() };
+        assert_eq!(decide(&bound, Some(&class()), Some(&going), &served()), Decision::Settled);
     }
 
     #[test]
@@ -285,7 +328,9 @@ mod tests {
         let mut served = served();
         served.capabilities =
             Capabilities { block: true, selector: true, data_source: true, ..Capabilities::default() };
-        let claim = Claim { block: true, selector: true, data_source: true, ..claim() };
-        assert_eq!(decide(&claim, Some(&class()), false, &served), Decision::Provision);
+        let special = Claim { block: true, selector: true, data_source: true, ..claim() };
+        for claim in [special, claim()] {
+            assert_eq!(decide(&claim, Some(&class()), None, &served), Decision::Provision);
+        }
     }
 }

@@ -138,6 +138,15 @@ pub struct Volume {
     pub traceparent: Option<Box<str>>,
 }
 
+impl Volume {
+    /// Whether it differs from `other` in what decisions read besides the state that `volume::decide` sums up:
+    /// a label update is no change, nor is the deletionTimestamp that we set ourselves.
+    #[must_use]
+    pub fn is_another_than(&self, other: &Self) -> bool {
+        self.uid != other.uid || self.claim != other.claim || self.class != other.class
+    }
+}
+
 /// What is kept of a class: all of it, there are few.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Class {

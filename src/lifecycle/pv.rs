@@ -295,6 +295,16 @@ mod tests {
     }
 
     #[test]
+    fn a_class_that_retains_makes_volumes_that_are_retained_and_need_no_finalizer() {
+        let (claim, class) = (claim(), Class { policy: ReclaimPolicy::Retain, ..class() });
+        let (traceparent, instance) = (None, None);
+        let frame = Frame { name: "n", claim: &claim, class: &class, finalizer: true, traceparent, instance };
+        let volume = complete(answer("/data/x"), &frame).unwrap();
+        let policy = volume.spec.unwrap().persistent_volume_reclaim_policy;
+        assert_eq!((policy.as_deref(), volume.metadata.finalizers), (Some("Retain"), None));
+    }
+
+    #[test]
     fn an_answer_without_a_spec_is_refused() {
         let (claim, class) = (claim(), class());
         let frame = Frame {

@@ -59,6 +59,21 @@ pub fn decide(volume: &Volume, served: &Served) -> Decision {
     }
 }
 
+/// What is to be told when `volume` is gone that no claim ever used, if anything is: its asset stays, although
+/// its policy is Delete, because nothing proves that nobody needs it.
+#[must_use]
+pub fn farewell(volume: &Volume) -> Option<String> {
+    let never_bound = matches!(volume.phase, Phase::Pending | Phase::Available);
+    let has_claim = volume.claim.as_ref().is_some_and(|claim| !claim.uid.is_empty());
+    (never_bound && !has_claim && volume.policy == ReclaimPolicy::Delete).then(|| {
+        format!(
+            "volume {} was deleted while it belonged to no claim: its data stays; if it is not needed, remove it \
+             from the storage by hand",
+            volume.name
+        )
+    })
+}
+
 /// Made by us, taken over by us, or a hand-made CSI volume of our driver; and of our instance.
 fn is_ours(volume: &Volume, served: &Served) -> bool {
     let named = match (&volume.migrated_to, &volume.provisioned_by, &volume.csi_driver) {
@@ -101,6 +116,11 @@ mod tests {
                 Delete(Proof::Released),
             ),
             ("terminating and released", Volume { deleting: true, ..volume() }, Delete(Proof::Released)),
+            (
+                "released, terminating, held by others' finalizers only",
+                Volume { deleting: true, finalizer: false, ..volume() },
+                Delete(Proof::Released),
+            ),
             ("bound", Volume { phase: Phase::Bound, ..volume() }, Leave),
             ("bound and terminating", Volume { phase: Phase::Bound, deleting: true, ..volume() }, Leave),
             (
@@ -153,6 +173,54 @@ mod tests {
         ];
         for (what, volume, expected) in table {
             assert_eq!(decide(&volume, &served()), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_volume_belongs_to_who_made_it_or_took_it_over_or_to_its_driver_if_it_was_made_by_hand() {
+        type Names<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>);
+        // Made by, taken over by, driver.
+        let table: [(&str, Names<'_>, bool); 11] = [
+            ("in-tree, made by us", (Some("ours.dev"), None, None), true),
+            ("in-tree, made and taken over by us", (Some("ours.dev"), Some("ours.dev"), None), true),
+            ("in-tree, made by another", (Some("theirs.dev"), None, None), false),
+            ("in-tree, taken over by another", (Some("theirs.dev"), Some("theirs.dev"), None), false),
+            ("in-tree, taken over by us", (Some("theirs.dev"), Some("ours.dev"), None), true),
+            ("CSI, made by us", (Some("ours.dev"), None, Some("ours.dev")), true),
+            ("CSI of our driver, made by another", (Some("theirs.dev"), None, Some("ours.dev")), false),
+            ("CSI by hand, our driver", (None, None, Some("ours.dev")), true),
+            ("CSI by hand, another driver", (None, None, Some("theirs.dev")), false),
+            ("in-tree by hand, taken over by us", (None, Some("ours.dev"), None), true),
+            ("in-tree by hand, taken over by another", (None, Some("theirs.dev"), None), false),
+        ];
+        for (what, (made, taken, driver), ours) in table {
+            let volume = Volume {
+                provisioned_by: made.map(Into::into),
+                migrated_to: taken.map(Into::into),
+                csi_driver: driver.map(Into::into),
+                ..volume()
+            };
+            assert_eq!(decide(&volume, &served()) != Decision::NotOurs, ours, "{what}");
+            let bound = Volume { phase: Phase::Bound, finalizer: false, ..volume };
+            assert_eq!(decide(&bound, &served()) == Decision::Adopt, ours, "{what}: the finalizer");
+        }
+    }
+
+    #[test]
+    fn only_a_volume_that_goes_unused_and_with_its_policy_delete_leaves_something_to_tell() {
+        let free = || Volume { phase: Phase::Available, claim: None, deleting: true, ..volume() };
+        assert!(farewell(&free()).is_some_and(|text| text.contains("pvc-1")));
+        assert!(
+            farewell(&Volume { claim: Some(ClaimRef::default()), ..free() }).is_some(),
+            "reserved by name"
+        );
+        let silent = [
+            ("its claim lives", Volume { claim: volume().claim, ..free() }),
+            ("released", Volume { phase: Phase::Released, ..free() }),
+            ("retained", Volume { policy: ReclaimPolicy::Retain, ..free() }),
+        ];
+        for (what, volume) in silent {
+            assert_eq!(farewell(&volume), None, "{what}");
         }
     }
 

@@ -130,6 +130,8 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
+        // Nothing asks OpenTelemetry which span is current: without this, each poll of a traced future would say so.
+        .with_context_activation(false)
         .with_filter(FilterFn::new(is_exported).with_max_level_hint(Level::DEBUG))
 }
 

@@ -1,4 +1,4 @@
-//! Where the control plane's programs, and the one on the Go library, come from: the environment, the user's cache, or a Go build.
+//! Where the control plane's programs, and those that stand beside it, come from: the environment, the user's cache, or a Go build.
 //!
 //! How a program is built lives in `build`, which sources it is built from in `module`.
 
@@ -29,6 +29,8 @@ pub enum Program {
     KubeScheduler,
     /// The trace store.
     Jaeger,
+    /// Prometheus' tool that tries rules and expressions.
+    Promtool,
     /// A provisioner on the Go library, from `chaos-tests/peer`: what our replicas are compared to, and contest with.
     GoPeer,
 }
@@ -43,6 +45,7 @@ impl Program {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::Jaeger => "jaeger",
+            Self::Promtool => "promtool",
             Self::GoPeer => "go-peer",
         }
     }

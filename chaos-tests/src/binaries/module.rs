@@ -43,6 +43,15 @@ static JAEGER: Module = Module {
     main_go: None,
 };
 
+static PROMETHEUS: Module = Module {
+    family: "prometheus",
+    requirement: "github.com/prometheus/prometheus",
+    go_mod: include_str!("../../control-plane/prometheus/go.mod"),
+    go_sum: include_str!("../../control-plane/prometheus/go.sum"),
+    tools_go: Some(include_str!("../../control-plane/prometheus/tools.go")),
+    main_go: None,
+};
+
 static PEER: Module = Module {
     family: "go-peer",
     requirement: "sigs.k8s.io/sig-storage-lib-external-provisioner/v13",
@@ -57,6 +66,7 @@ pub(super) const fn of(program: Program) -> &'static Module {
         Program::Etcd => &ETCD,
         Program::KubeApiserver | Program::KubeControllerManager | Program::KubeScheduler => &KUBERNETES,
         Program::Jaeger => &JAEGER,
+        Program::Promtool => &PROMETHEUS,
         Program::GoPeer => &PEER,
     }
 }
@@ -69,6 +79,7 @@ pub(super) const fn package(program: Program) -> &'static str {
         Program::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
         Program::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
         Program::Jaeger => "github.com/jaegertracing/jaeger/cmd/jaeger",
+        Program::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         Program::GoPeer => ".",
     }
 }
@@ -140,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_module_names_its_version_and_the_go_it_needs() {
-        for module in [&KUBERNETES, &ETCD, &JAEGER, &PEER] {
+        for module in [&KUBERNETES, &ETCD, &JAEGER, &PROMETHEUS, &PEER] {
             assert!(module.version().starts_with('v'), "{} has version {}", module.family, module.version());
             assert!(module.go_version().starts_with("1."), "{} needs {}", module.family, module.go_version());
         }

@@ -99,13 +99,19 @@ impl Programs {
         tokio::task::spawn_blocking(build).await?
     }
 
+    /// This program as the product, where the cast has no Go peer.
+    #[must_use]
+    pub fn given(ours: PathBuf) -> Self {
+        Self { ours, peer: PathBuf::new() }
+    }
+
     /// Builds the product alone, where the cast has no Go peer.
     ///
     /// # Errors
     /// If it cannot be built.
     pub async fn only_ours(profile: Profile) -> Result<Self> {
         let ours = tokio::task::spawn_blocking(move || product::build(profile)).await??;
-        Ok(Self { ours, peer: PathBuf::new() })
+        Ok(Self::given(ours))
     }
 }
 
@@ -219,20 +225,9 @@ impl<'a> Cast<'a> {
             program: self.programs.ours.clone(),
             args: vec!["run".to_owned()],
             env,
-            kubeconfig: self.kubeconfig(name).await?,
+            kubeconfig: self.scope.replica_kubeconfig(name, None).await?,
             http,
         })
-    }
-
-    /// With the shipped permissions, under an account called `name`.
-    async fn kubeconfig(&self, name: &str) -> Result<PathBuf> {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let lease = self.lease();
-        let account = format!("name: {name}\n");
-        let replacements =
-            [("directory.kube-provisioner.dev", &*lease), ("name: kube-provisioner\n", &*account)];
-        self.scope.install_permissions(&deploy, &replacements).await?;
-        self.scope.service_account_kubeconfig(name, None).await
     }
 
     /// As an administrator, and not held back by limits of its own: what is compared is the lease.

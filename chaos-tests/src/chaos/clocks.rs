@@ -1,11 +1,7 @@
 //! A replica whose wall clock is wrong, by hours and days, at its start and while it runs: nobody takes the Lease
 //! too early, nobody is locked out.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -19,6 +15,7 @@ use super::{
 use crate::{
     cluster::Scope,
     control_plane::{ControlPlane, Options},
+    nemesis::clock::Clock,
     product::Profile,
 };
 
@@ -39,7 +36,6 @@ pub struct Clocks {}
 /// # Errors
 /// If libfaketime is not installed, or something of what must hold does not.
 pub async fn run(_: Clocks) -> Result<()> {
-    let library = library().context("libfaketime is not installed (Debian: faketime)")?;
     let programs = Programs::build(Profile::Release).await?;
     let options = Options {
         controller_manager_qps: Some(500),
@@ -48,46 +44,7 @@ pub async fn run(_: Clocks) -> Result<()> {
         ..Options::default()
     };
     let plane = ControlPlane::start(options).await?;
-    check(Scope::new(&plane).await?, programs, &library, &OFFSETS).await
-}
-
-/// libfaketime for programs with threads, where distributions put it.
-#[must_use]
-pub fn library() -> Option<PathBuf> {
-    let roots = ["/usr/lib", "/usr/lib64"].map(Path::new).into_iter();
-    let below = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let roots: Vec<PathBuf> = roots.map(Path::to_owned).chain(below).collect();
-    roots.into_iter().map(|root| root.join("faketime/libfaketimeMT.so.1")).find(|path| path.is_file())
-}
-
-/// A wall clock that is as wrong as its file says. The monotonic clocks stay right: no kernel puts them wrong.
-struct Clock(PathBuf);
-
-impl Clock {
-    fn new(cast: &Cast<'_>) -> Result<Self> {
-        let clock = Self(cast.scope.directory().join("clock"));
-        clock.step(0)?;
-        Ok(clock)
-    }
-
-    /// Renamed into place: the file is read at every look at the clock.
-    fn step(&self, seconds: i64) -> Result<()> {
-        let new = self.0.with_extension("new");
-        fs::write(&new, format!("{seconds:+}")).context("cannot write the clock's file")?;
-        fs::rename(&new, &self.0).context("cannot step the clock")
-    }
-
-    fn env(&self, library: &Path) -> Vec<(String, String)> {
-        let file = self.0.display().to_string();
-        let settings = [
-            ("LD_PRELOAD", library.display().to_string()),
-            ("FAKETIME_TIMESTAMP_FILE", file),
-            ("FAKETIME_NO_CACHE", "1".to_owned()),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ];
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-    }
+    check(Scope::new(&plane).await?, programs, &OFFSETS).await
 }
 
 /// For each offset: steps the clock of a leader, kills it, lets it start with that clock, steps it back and forth as
@@ -95,25 +52,25 @@ impl Clock {
 ///
 /// # Errors
 /// If the Lease is taken too early or too late, or by two.
-pub async fn check(scope: Scope<'_>, programs: Programs, library: &Path, offsets: &[i64]) -> Result<()> {
+pub async fn check(scope: Scope<'_>, programs: Programs, offsets: &[i64]) -> Result<()> {
     let plane = scope.plane();
     let cast = Cast::new(scope, programs).await?;
-    let clock = Clock::new(&cast)?;
+    let clock = Clock::wall(&cast.scope.directory().join("clock"))?;
     let sightings = Sightings::follow(&cast);
     let _load = Load::start(&cast, Duration::from_millis(100));
-    let mut wrong = cast.start("wrong", Kind::Ours, Timing::FAST, &clock.env(library)).await?;
+    let mut wrong = cast.start("wrong", Kind::Ours, Timing::FAST, &clock.env()).await?;
     sightings.first_of(wrong.name(), Instant::now(), DEADLINE).await?;
     let mut right = cast.start("right", Kind::Ours, Timing::FAST, &[]).await?;
     right.wait_contesting().await?;
     for &offset in offsets {
-        clock.step(offset)?;
+        clock.set(offset, 1.0)?;
         stays(&cast, &sightings, &wrong).await?;
         takes_over(&sightings, &wrong, &right).await.with_context(|| format!("from a clock {offset:+} s"))?;
         wrong.restart().await?;
         check_clock(&wrong, offset)?;
-        clock.step(0)?;
+        clock.set(0, 1.0)?;
         stays(&cast, &sightings, &right).await?;
-        clock.step(offset)?;
+        clock.set(offset, 1.0)?;
         stays(&cast, &sightings, &right).await?;
         takes_over(&sightings, &right, &wrong).await.with_context(|| format!("by a clock {offset:+} s"))?;
         right.restart().await?;

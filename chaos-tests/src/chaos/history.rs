@@ -26,7 +26,7 @@ pub struct Begun {
 #[must_use]
 pub fn read(log: &str) -> Vec<Begun> {
     log.lines()
-        .filter(|line| line.contains("kube_provisioner::history"))
+        .filter(|line| line.contains("kube_provisioner::history") && line.contains("\"begins\""))
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }

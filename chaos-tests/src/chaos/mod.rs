@@ -1,9 +1,11 @@
 //! `cargo chaos`: scenarios that break something on purpose and measure or check what follows. Command line only;
 //! each scenario is in a file of its own, and tests run the quick ones too.
 
+pub mod alerts;
 pub mod audit;
 pub mod burst;
 pub mod cast;
+pub mod check;
 pub mod churn;
 pub mod clocks;
 pub mod crash;
@@ -12,7 +14,7 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
-pub mod picture;
+pub mod random;
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -20,7 +22,7 @@ pub mod tracing_cost;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Break things on a real control plane, and see what follows.
 #[derive(Debug, Parser)]
@@ -35,10 +37,15 @@ enum Command {
     /// List the scenarios
     List,
     /// Run a scenario; exits with 1 if what must hold does not
+    #[command(args_conflicts_with_subcommands = true)]
     Run {
+        #[command(flatten)]
+        random: random::Random,
         #[command(subcommand)]
-        scenario: Scenario,
+        scenario: Option<Scenario>,
     },
+    /// Judge a history that a run has left; exits with 1 if something must not be
+    Check(check::Check),
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,8 +55,11 @@ enum Scenario {
     Stall(stall::Stall),
     Clocks(clocks::Clocks),
     TracingCost(tracing_cost::TracingCost),
-    Picture(picture::Picture),
+    Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
+    /// What `run` does without a command
+    #[command(skip)]
+    Random(random::Random),
     Burst(burst::Burst),
     Crowd(crowd::Crowd),
 }
@@ -72,7 +82,9 @@ fn run(cli: Cli) -> Result<()> {
             list();
             return Ok(());
         }
-        Command::Run { scenario } => scenario,
+        Command::Check(options) => return check::run(&options),
+        Command::Run { scenario: Some(scenario), .. } => scenario,
+        Command::Run { random, scenario: None } => Scenario::Random(random),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -90,7 +102,13 @@ fn list() {
     let scenarios = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_subcommands);
     for scenario in scenarios {
         let about = scenario.get_about().map(ToString::to_string).unwrap_or_default();
-        println!("{:<12} {about}", scenario.get_name());
+        println!("{:<14} {about}", scenario.get_name());
+    }
+    println!("\nby seed (--scenario NAME --seed N, or --all):");
+    for scenario in random::Scenario::ALL {
+        let value = scenario.to_possible_value();
+        let about = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
+        println!("{:<14} {}", scenario.name(), about.unwrap_or_default());
     }
 }
 
@@ -103,8 +121,9 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::Stall(options) => stall::run(&options).await,
             Scenario::Clocks(options) => clocks::run(options).await,
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
-            Scenario::Picture(options) => picture::run(&options),
+            Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
+            Scenario::Random(options) => random::command(options).await,
             Scenario::Burst(options) => burst::run(&options).await,
             Scenario::Crowd(options) => crowd::run(&options).await,
         }

@@ -249,6 +249,19 @@ impl Scope<'_> {
         Ok(path)
     }
 
+    /// A kubeconfig for a replica with the shipped permissions, under an account of its own called `name`.
+    ///
+    /// # Errors
+    /// If the permissions cannot be applied.
+    pub async fn replica_kubeconfig(&self, name: &str, server: Option<&str>) -> Result<PathBuf> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        let (lease, account) = (self.provisioner.replace('/', "-"), format!("name: {name}\n"));
+        let replacements =
+            [("directory.kube-provisioner.dev", &*lease), ("name: kube-provisioner\n", &*account)];
+        self.install_permissions(&deploy, &replacements).await?;
+        self.service_account_kubeconfig(name, server).await
+    }
+
     async fn token(&self, account: &str) -> Result<String> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), &self.namespace);
         let spec = TokenRequestSpec {

@@ -11,6 +11,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use crate::nemesis::addresses;
+
 /// A certificate and its private key, as files.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -43,11 +45,13 @@ impl Authority {
         self.directory.join("ca.crt")
     }
 
-    /// A server's certificate for loopback and for the names that pods would use.
+    /// A server's certificate for loopback, for what is outside of network namespaces, and for the names that pods
+    /// would use.
     pub(super) fn server(&self, name: &str) -> Result<Identity> {
         let names = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-        let mut params =
-            CertificateParams::new(names.map(str::to_owned)).context("cannot name the server")?;
+        let hosts = addresses::all_hosts().map(|host| host.to_string());
+        let names: Vec<String> = names.map(str::to_owned).into_iter().chain(hosts).collect();
+        let mut params = CertificateParams::new(names).context("cannot name the server")?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(name, params)
     }

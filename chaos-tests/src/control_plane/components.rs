@@ -17,6 +17,9 @@ use super::{
 };
 use crate::{binaries::Program, ports::Port, process::Launch};
 
+/// What Jaeger shows of a trace.
+const TRACE_PAGE: &str = include_str!("../../trace-page/index.html");
+
 /// Everything that is decided before the first program starts.
 pub(super) struct Plan {
     pub(super) launches: BTreeMap<Program, Launch>,
@@ -57,6 +60,11 @@ pub(super) fn plan(
     let jaeger = if options.jaeger { Some(planner.jaeger()?) } else { None };
     let Planner { ports, launches, .. } = planner;
     Ok(Plan { launches, server, authority: authority.certificate(), kubeconfig, audit_log, jaeger, ports })
+}
+
+/// Where etcd keeps what it stores.
+pub(super) fn etcd_data(directory: &Path) -> PathBuf {
+    directory.join("etcd")
 }
 
 impl Planner<'_> {
@@ -101,7 +109,7 @@ impl Planner<'_> {
         let clients = format!("http://127.0.0.1:{}", self.port()?);
         let peers = format!("http://127.0.0.1:{}", self.port()?);
         let args = vec![
-            flag("data-dir", self.directory.join("etcd")),
+            flag("data-dir", etcd_data(self.directory)),
             flag("listen-client-urls", &clients),
             flag("advertise-client-urls", &clients),
             flag("listen-peer-urls", &peers),
@@ -185,9 +193,19 @@ impl Planner<'_> {
 
     fn jaeger(&mut self) -> Result<Jaeger> {
         let (otlp, query, grpc) = (self.port()?, self.port()?, self.port()?);
-        let config = self.write_json("jaeger.json", &jaeger_config(otlp, query, grpc))?;
+        let pages = self.trace_page()?;
+        let config = self.write_json("jaeger.json", &jaeger_config(otlp, query, grpc, &pages))?;
         self.launch(Program::Jaeger, vec![flag("config", config)])?;
         Ok(Jaeger { otlp: format!("http://127.0.0.1:{otlp}"), query: format!("http://127.0.0.1:{query}") })
+    }
+
+    /// Jaeger's Go module comes without its web pages: it serves ours, at every path that is not its API's.
+    fn trace_page(&self) -> Result<PathBuf> {
+        let pages = self.directory.join("trace-page");
+        fs::create_dir_all(&pages).with_context(|| format!("cannot create {}", pages.display()))?;
+        let page = pages.join("index.html");
+        fs::write(&page, TRACE_PAGE).with_context(|| format!("cannot write {}", page.display()))?;
+        Ok(pages)
     }
 }
 
@@ -213,7 +231,7 @@ fn audit_policy() -> Value {
 }
 
 /// Everything on loopback: without a configuration Jaeger listens on all addresses.
-fn jaeger_config(otlp: u16, query: u16, grpc: u16) -> Value {
+fn jaeger_config(otlp: u16, query: u16, grpc: u16, pages: &Path) -> Value {
     let loopback = |port: u16| json!({ "endpoint": format!("127.0.0.1:{port}") });
     json!({
         "service": {
@@ -227,6 +245,7 @@ fn jaeger_config(otlp: u16, query: u16, grpc: u16) -> Value {
                 "storage": { "traces": "memory" },
                 // Its own traces would go to the default port of OTLP, whoever listens there.
                 "enable_tracing": false,
+                "ui": { "assets_path": pages },
                 "http": loopback(query), "grpc": loopback(grpc) },
         },
         "receivers": { "otlp": { "protocols": { "http": loopback(otlp) } } },
@@ -240,7 +259,7 @@ mod tests {
 
     #[test]
     fn jaeger_listens_on_loopback_only() {
-        let config = jaeger_config(1, 2, 3).to_string();
+        let config = jaeger_config(1, 2, 3, Path::new("/pages")).to_string();
         assert_eq!(config.matches("\"endpoint\"").count(), 3);
         assert_eq!(config.matches("\"endpoint\":\"127.0.0.1:").count(), 3);
     }

@@ -5,8 +5,10 @@
 mod certificates;
 mod components;
 pub(crate) mod kubeconfig;
-
 mod ready;
+mod snapshot;
+
+pub use self::snapshot::Snapshot;
 
 use std::{
     collections::BTreeMap,
@@ -73,6 +75,20 @@ pub struct Jaeger {
     pub otlp: String,
     /// The address of its API and pages.
     pub query: String,
+}
+
+impl Jaeger {
+    /// The page that shows the trace of the object with this UID, and with it those of its volume.
+    #[must_use]
+    pub fn page_of(&self, uid: &str) -> String {
+        format!("{}/trace/{}", self.query, uid.replace('-', ""))
+    }
+
+    /// Where the same trace is for programs.
+    #[must_use]
+    pub fn data_of(&self, uid: &str) -> String {
+        format!("{}/api/traces/{}", self.query, uid.replace('-', ""))
+    }
 }
 
 /// A running control plane. All of it ends and its files vanish when this value is dropped, and also when this
@@ -158,6 +174,19 @@ impl ControlPlane {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The address of etcd.
+    ///
+    /// # Errors
+    /// If it is told none, which cannot be.
+    pub fn etcd(&self) -> Result<String> {
+        const FLAG: &str = "--advertise-client-urls=";
+        self.with(Program::Etcd, |etcd| {
+            let args = etcd.launch.args.iter().filter_map(|arg| arg.to_str());
+            let url = args.filter_map(|arg| arg.strip_prefix(FLAG)).next();
+            url.map(str::to_owned).context("etcd has no address")
+        })
     }
 
     /// The certificate of the authority that signed the API server's.
@@ -265,7 +294,9 @@ impl ControlPlane {
         match program {
             Program::Etcd | Program::KubeApiserver => ready::api_server(self).await,
             Program::Jaeger => ready::jaeger(self).await,
-            Program::KubeControllerManager | Program::KubeScheduler | Program::GoPeer => Ok(()),
+            Program::KubeControllerManager | Program::KubeScheduler | Program::Promtool | Program::GoPeer => {
+                Ok(())
+            }
         }
     }
 }

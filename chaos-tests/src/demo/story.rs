@@ -222,16 +222,14 @@ impl<'a> Story<'a> {
 
     async fn find_trace(&mut self, claim_uid: &str) -> Result<()> {
         let jaeger = self.plane.jaeger().context("there is no Jaeger")?;
-        let trace = claim_uid.replace('-', "");
-        let api = format!("{}/api/traces/{trace}", jaeger.query);
+        let data = jaeger.data_of(claim_uid);
         let started = Instant::now();
         let mut ticks = tokio::time::interval(REDRAW_EVERY);
-        while http::get(&api).await?.status != 200 {
-            ensure!(started.elapsed() < TRACE_WITHIN, "Jaeger has no trace of claim {claim_uid} ({api})");
+        while http::get(&data).await?.status != 200 {
+            ensure!(started.elapsed() < TRACE_WITHIN, "Jaeger has no trace of claim {claim_uid} ({data})");
             ticks.tick().await;
         }
-        // Jaeger as it builds from its Go module has no pages, only what they would show.
-        self.summary.trace = Some(api);
+        self.summary.trace = Some(jaeger.page_of(claim_uid));
         self.summary.kubeconfig = Some(self.plane.kubeconfig().to_owned());
         Ok(())
     }
@@ -244,7 +242,7 @@ impl Story<'_> {
         let trace = self.summary.trace.clone().unwrap_or_default();
         let kubeconfig = self.plane.kubeconfig().display().to_string();
         self.screen.heading("Where to look");
-        self.screen.say("The first claim that the successor served, as a trace:");
+        self.screen.say("The first claim that the successor served, as a trace (open it in a browser):");
         self.screen.say(&format!("    {trace}"));
         self.screen.say("The cluster, for kubectl:");
         self.screen.say(&format!("    export KUBECONFIG={kubeconfig}"));

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Sent {
     /// The program that sent it.
     pub user_agent: String,
+    /// The name of the ServiceAccount that sent it.
+    pub account: String,
     /// The token that it was sent with: one per replica.
     pub credential: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
@@ -54,7 +56,9 @@ fn requests(log: &Path, pointer: &str, words: &str) -> Result<Vec<Sent>> {
 }
 
 fn sent(record: &Value) -> Sent {
+    let user = part(record, "/user/username");
     Sent {
+        account: user.rsplit(':').next().unwrap_or_default().to_owned(),
         user_agent: part(record, "/userAgent").to_owned(),
         credential: part(record, "/user/extra/authentication.kubernetes.io~1credential-id/0").to_owned(),
         verb: part(record, "/verb").to_owned(),

@@ -94,7 +94,8 @@ impl<'a> Stage<'a> {
         let ledger = Ledger::create(scope.directory(), "ledger")?;
         let deploy = workspace().join("deploy");
         // The Role names its Lease; some tests serve a second provisioner in the same process.
-        let names = format!("{0}, {1}", scope.provisioner(), second_provisioner(&scope));
+        let lease = lease_of(&scope, &setup.keys);
+        let names = format!("{0}, {1}, {lease}", scope.provisioner(), second_provisioner(&scope));
         let replacements = [("directory.kube-provisioner.dev", names.as_str())];
         let accounts = scope.install_permissions(&deploy, &replacements).await?;
         let account = accounts.into_iter().next().context("deploy/ has no ServiceAccount")?;
@@ -190,7 +191,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// If none does within the deadline.
     pub async fn leader(&self) -> Result<usize> {
-        let name = self.scope.provisioner().replace('/', "-");
+        let name = lease_of(&self.scope, &self.setup.keys);
         let lease =
             wait::until(&self.leases(), &name, DEADLINE, |lease| self.holder(lease).is_some()).await?;
         self.holder(&lease).context("nobody leads")
@@ -426,6 +427,15 @@ pub fn second_provisioner(scope: &Scope<'_>) -> String {
     format!("second-{}", scope.provisioner())
 }
 
+/// The name of the Lease that replicas with these keys contest.
+fn lease_of(scope: &Scope<'_>, keys: &Value) -> String {
+    let name = scope.provisioner().replace('/', "-");
+    match keys.get("instance").and_then(Value::as_str) {
+        None => name,
+        Some(instance) => format!("{name}-{instance}"),
+    }
+}
+
 /// What an event says.
 #[must_use]
 pub fn message(event: &Event) -> &str {
@@ -452,7 +462,12 @@ pub fn workspace() -> &'static Path {
 pub async fn program(profile: Profile) -> Result<PathBuf> {
     static DEV: OnceCell<PathBuf> = OnceCell::const_new();
     static RELEASE: OnceCell<PathBuf> = OnceCell::const_new();
-    let cell = if profile == Profile::Dev { &DEV } else { &RELEASE };
+    static KNOWN_BUGS: OnceCell<PathBuf> = OnceCell::const_new();
+    let cell = match profile {
+        Profile::Dev => &DEV,
+        Profile::Release => &RELEASE,
+        Profile::KnownBugs => &KNOWN_BUGS,
+    };
     let build = || async { tokio::task::spawn_blocking(move || product::build(profile)).await? };
     cell.get_or_try_init(build).await.cloned()
 }

@@ -1,14 +1,18 @@
-//! How watches flow: freely, frozen, half open, cut. The bodies of watches look here before each piece.
+//! How watches flow: freely, late, frozen, half open, cut. The bodies of watches look here before each piece.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::stream;
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 /// Any error.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -35,6 +39,7 @@ pub(super) struct Flows(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     frozen: BTreeSet<String>,
+    delays: BTreeMap<String, watch::Sender<Duration>>,
     open: Vec<(String, watch::Sender<Flow>)>,
 }
 
@@ -57,6 +62,11 @@ impl Flows {
         }
     }
 
+    /// Open and later watches of a resource deliver so much later.
+    pub(super) fn delay(&self, resource: &str, by: Duration) {
+        self.lock().delays.entry(resource.to_owned()).or_default().send_replace(by);
+    }
+
     /// Turns the open watches of a resource; how many there were.
     pub(super) fn turn(&self, resource: &str, to: Flow) -> usize {
         let mut state = self.lock();
@@ -72,7 +82,13 @@ impl Flows {
         let (sender, flow) = watch::channel(now);
         state.open.retain(|(_, flow)| !flow.is_closed());
         state.open.push((resource.to_owned(), sender));
-        metered(body, flow)
+        let delay = state.delays.entry(resource.to_owned()).or_default().subscribe();
+        let metered = Metered { body, flow, delay, late: VecDeque::new(), ended: false };
+        let frames = stream::unfold(metered, |mut metered| async move {
+            let frame = metered.next().await?;
+            Some((frame, metered))
+        });
+        StreamBody::new(frames).boxed()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,28 +96,54 @@ impl Flows {
     }
 }
 
-fn metered(body: Incoming, flow: watch::Receiver<Flow>) -> Body {
-    let frames = stream::unfold((body, flow), |(mut body, mut flow)| async move {
-        let frame = next(&mut body, &mut flow).await?;
-        Some((frame, (body, flow)))
-    });
-    StreamBody::new(frames).boxed()
+type Piece = Result<Frame<Bytes>, Error>;
+
+/// A watch's body on its way.
+struct Metered {
+    body: Incoming,
+    flow: watch::Receiver<Flow>,
+    delay: watch::Receiver<Duration>,
+    /// What has come from the server, and when it may go on.
+    late: VecDeque<(Instant, Piece)>,
+    /// Whether all has come.
+    ended: bool,
 }
 
-async fn next(body: &mut Incoming, flow: &mut watch::Receiver<Flow>) -> Option<Result<Frame<Bytes>, Error>> {
-    loop {
-        let now = *flow.borrow_and_update();
-        let turned = match now {
-            Flow::Cut => return Some(Err("the watch was cut".into())),
-            Flow::Free => tokio::select! {
-                biased;
-                turned = flow.changed() => turned,
-                frame = body.frame() => return frame.map(|frame| frame.map_err(Into::into)),
-            },
-            Flow::Frozen | Flow::HalfOpen => flow.changed().await,
-        };
-        if turned.is_err() {
-            return Some(Err("the proxy has ended".into()));
+impl Metered {
+    async fn next(&mut self) -> Option<Piece> {
+        loop {
+            let now = *self.flow.borrow_and_update();
+            let turned = match now {
+                Flow::Cut => return Some(Err("the watch was cut".into())),
+                Flow::Free if self.ended && self.late.is_empty() => return None,
+                Flow::Free => {
+                    let due = self.late.front().map(|(due, _)| *due);
+                    tokio::select! {
+                        biased;
+                        turned = self.flow.changed() => turned,
+                        () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                            return self.late.pop_front().map(|(_, piece)| piece);
+                        }
+                        frame = self.body.frame(), if !self.ended => {
+                            self.came(frame);
+                            continue;
+                        }
+                    }
+                }
+                Flow::Frozen | Flow::HalfOpen => self.flow.changed().await,
+            };
+            if turned.is_err() {
+                return Some(Err("the proxy has ended".into()));
+            }
+        }
+    }
+
+    /// Also the end is late.
+    fn came(&mut self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) {
+        let due = Instant::now() + *self.delay.borrow();
+        match frame {
+            Some(frame) => self.late.push_back((due, frame.map_err(Into::into))),
+            None => self.ended = true,
         }
     }
 }

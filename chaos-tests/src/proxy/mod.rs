@@ -11,7 +11,7 @@ mod record;
 mod serve;
 mod tls;
 
-use std::{path::Path, sync::Arc};
+use std::{net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -59,6 +59,14 @@ impl Proxy {
     /// # Errors
     /// If it cannot listen, or the control plane's certificates cannot be read.
     pub async fn start(plane: &ControlPlane, log: &Path) -> Result<Self> {
+        Self::start_on(Ipv4Addr::LOCALHOST, plane, log).await
+    }
+
+    /// Starts a proxy on another address of this machine: [`Namespace::host`](crate::nemesis::network::Namespace).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_on(address: Ipv4Addr, plane: &ControlPlane, log: &Path) -> Result<Self> {
         let upstream = plane.server().trim_start_matches("https://").trim_end_matches('/').to_owned();
         let shared = Arc::new(Shared {
             upstream,
@@ -67,9 +75,8 @@ impl Proxy {
             flows: Flows::default(),
             log: Log::create(log)?,
         });
-        let port = Port::claim()?;
-        let listener =
-            TcpListener::bind(("127.0.0.1", port.number())).await.context("the proxy cannot listen")?;
+        let port = Port::claim()?.at(address);
+        let listener = TcpListener::bind(port.socket()).await.context("the proxy cannot listen")?;
         let listener = tokio::spawn(serve::listen(shared.clone(), listener));
         Ok(Self { port, shared, listener })
     }
@@ -77,7 +84,7 @@ impl Proxy {
     /// The address that a replica behind this proxy is told.
     #[must_use]
     pub fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port.number())
+        format!("https://{}", self.port.socket())
     }
 
     /// Sets the rules. Of these the first that fits a request counts; their counting begins anew.
@@ -102,6 +109,12 @@ impl Proxy {
     /// Lets frozen watches of a resource go on.
     pub fn thaw(&self, resource: &str) {
         self.shared.flows.hold(resource, false);
+    }
+
+    /// Open and later watches of a resource deliver everything so much later, in the same order. Watches of other
+    /// resources go on as they are, so what a replica sees first of two resources changes.
+    pub fn delay_watch(&self, resource: &str, by: Duration) {
+        self.shared.flows.delay(resource, by);
     }
 
     /// The open watches of a resource never deliver anything again, but their connections stay. How many there are.

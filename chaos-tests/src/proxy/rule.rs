@@ -1,5 +1,5 @@
-//! Rules: which requests they are about, and what happens to them. No random numbers: the same requests in the same
-//! order meet the same fate.
+//! Rules: which requests they are about, and what happens to them. Chance comes from a seed: the same requests in the
+//! same order meet the same fate.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use tokio::sync::watch;
 
 use super::Request;
+use crate::nemesis::chance;
 
 /// What happens to a request.
 #[derive(Clone, Debug)]
@@ -38,6 +39,7 @@ pub struct Rule {
     name: Name,
     from: usize,
     to: usize,
+    chance: Option<(u16, u64)>,
     action: Action,
 }
 
@@ -58,6 +60,7 @@ impl Rule {
             name: Name::Any,
             from: 1,
             to: usize::MAX,
+            chance: None,
             action: Action::Pass,
         }
     }
@@ -96,6 +99,14 @@ impl Rule {
         self
     }
 
+    /// Only for so many in a thousand of the requests that fit otherwise. The `n`-th of them meets the same fate
+    /// whenever the seed is the same.
+    #[must_use]
+    pub const fn chance(mut self, per_mille: u16, seed: u64) -> Self {
+        self.chance = Some((per_mille, seed));
+        self
+    }
+
     /// What happens to them.
     #[must_use]
     pub fn action(mut self, action: Action) -> Self {
@@ -115,6 +126,11 @@ impl Rule {
     pub fn halt_after(self) -> (Self, Halt) {
         let (meeting, halt) = meeting();
         (self.action(Action::HaltAfter(meeting)), halt)
+    }
+
+    fn decides(&self, n: usize) -> bool {
+        let hit = |(per_mille, seed)| chance::hits(seed, n.try_into().unwrap_or(u64::MAX), per_mille);
+        (self.from..=self.to).contains(&n) && self.chance.is_none_or(hit)
     }
 
     fn is_about(&self, request: &Request) -> bool {
@@ -195,7 +211,7 @@ impl Rules {
         let mut decided = None;
         for (rule, seen) in self.lock().iter_mut().filter(|(rule, _)| rule.is_about(request)) {
             *seen += 1;
-            if decided.is_none() && (rule.from..=rule.to).contains(seen) {
+            if decided.is_none() && rule.decides(*seen) {
                 decided = Some(rule.action.clone());
             }
         }
@@ -235,6 +251,18 @@ mod tests {
             Rule::on("create", "pods").first(3).action(Action::Answer(2)),
         ];
         assert_eq!(fates(rules, &requests), [2, 1, 2, 0]);
+    }
+
+    #[test]
+    fn chance_hits_the_same_requests_whenever_the_seed_is_the_same() {
+        let requests = vec![request("create", "pods", "a"); 64];
+        let of = |seed| {
+            let rule = Rule::on("create", "pods").chance(500, seed).action(Action::Answer(7));
+            fates(vec![rule], &requests)
+        };
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        assert!(of(1).contains(&0) && of(1).contains(&7));
     }
 
     #[test]

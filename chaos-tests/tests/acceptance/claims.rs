@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 
 use crate::stage;
 
-fn spec(claim: &mut PersistentVolumeClaim) -> &mut PersistentVolumeClaimSpec {
+pub(crate) fn spec(claim: &mut PersistentVolumeClaim) -> &mut PersistentVolumeClaimSpec {
     claim.spec.as_mut().unwrap()
 }
 
@@ -35,7 +35,7 @@ fn request(claim: &mut PersistentVolumeClaim, size: &str) {
 }
 
 /// A volume by hand, of this source.
-fn by_hand(name: &str, class: &str, source: Value) -> PersistentVolume {
+pub(crate) fn by_hand(name: &str, class: &str, source: Value) -> PersistentVolume {
     let mut volume = json!({
         "metadata": { "name": name },
         "spec": {
@@ -50,13 +50,13 @@ fn by_hand(name: &str, class: &str, source: Value) -> PersistentVolume {
 
 /// A claim goes its whole way. What was asked of the backend about other claims before it is complete by then, also
 /// what should not have been asked.
-async fn another_claim_passes(stage: &Stage<'_>, class: &str) {
+pub(crate) async fn another_claim_passes(stage: &Stage<'_>, class: &str) {
     let volume = stage.bound("passer-by", class).await.unwrap();
     stage.delete_claim("passer-by").await.unwrap();
     stage.volume_gone(&volume).await.unwrap();
 }
 
-fn calls_about(stage: &Stage<'_>, claim: &str) -> usize {
+pub(crate) fn calls_about(stage: &Stage<'_>, claim: &str) -> usize {
     stage.ledger.log().unwrap().iter().filter(|call| call.claim == claim).count()
 }
 
@@ -109,8 +109,12 @@ async fn a_volume_of_the_same_name_for_another_claim_is_no_success_and_no_leak()
         ..ObjectReference::default()
     });
     cluster::create(&stage.scope.all_volumes(), &foreign).await.unwrap();
-    stage.ledger.set(&[]).unwrap();
+    let busy = Rule::on("delete").first(1).conduct(Conduct::answer("failed", "the shelf is locked"));
+    stage.ledger.set(&[busy]).unwrap();
     stage.told("data", "ProvisioningFailed", "belongs to another claim").await.unwrap();
+    let left = format!("the surplus asset {name} could not be removed: the shelf is locked");
+    let event = stage.told("data", "ProvisioningCleanupFailed", &left).await.unwrap();
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
     let clean = async || Ok(stage.ledger.assets()?.iter().next().cloned());
     stage.eventually("an asset that this volume does not use is removed", clean).await.unwrap();
     let pending = stage.scope.claims().get("data").await.unwrap();

@@ -199,6 +199,7 @@ async fn a_retained_volume_whose_claim_was_cleared_goes_without_its_asset_whatev
     patch(&volumes, &name, json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } })).await.unwrap();
     cluster::delete(&volumes, &name).await.unwrap();
     stage.volume_gone(&volume).await.unwrap();
+    stage.told(&name, "VolumeDelete", "its data stays").await.unwrap();
     assert!(stage.ledger.begun("delete").unwrap().is_empty());
     stage.finish(&[&name]).await.unwrap();
 }

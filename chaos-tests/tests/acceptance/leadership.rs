@@ -289,6 +289,11 @@ async fn each_missing_verb_on_leases_is_named_by_readiness_until_it_is_granted()
         replace_role(&roles, &Role { rules: without(whole.rules.clone(), "leases", verb), ..whole.clone() })
             .await;
         not_ready(&stage, &format!("{verb:?}")).await;
+        assert_eq!(
+            stage.replica(0).unwrap().get("/livez").await.unwrap().status,
+            200,
+            "a restart is no cure"
+        );
         replace_role(&roles, &whole).await;
         stage.wait_ready().await.unwrap();
     }

@@ -9,12 +9,17 @@ mod deletion;
 mod hardening;
 mod leadership;
 mod leaks;
+mod library;
 mod lifecycle;
+mod objects;
 mod operations;
 mod outage;
+mod outcomes;
+mod probes;
 mod requests;
 mod retry;
 mod topology;
+mod volumes;
 
 use std::path::Path;
 

@@ -110,7 +110,7 @@ async fn an_idle_replica_of_a_release_build_is_ready_within_a_second_and_takes_2
 }
 
 /// The value of a metric that has these words in its line.
-async fn metric(replica: &Replica, name: &str, label: &str) -> Option<f64> {
+pub(crate) async fn metric(replica: &Replica, name: &str, label: &str) -> Option<f64> {
     let metrics = replica.get("/metrics").await.unwrap().body;
     let line = metrics.lines().find(|line| line.starts_with(name) && line.contains(label))?;
     line.rsplit_once(' ')?.1.parse().ok()

@@ -9,10 +9,13 @@ use chaos_tests::ledger::{
     Call, Conduct, Phase, Rule, Words,
     stage::{DEADLINE, Setup, message},
 };
-use kube::ResourceExt;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 
-use crate::stage;
+use crate::{operations::metric, stage};
 
 const MILLISECOND: u64 = 1_000_000;
 
@@ -64,11 +67,17 @@ async fn a_claim_that_was_given_up_is_tried_again_when_its_class_is_made_anew() 
     let ill = Rule::on("provision").claim("data").conduct(Conduct::answer("failed", "no"));
     stage.ledger.set(&[ill]).unwrap();
     stage.claim("data", &class).await.unwrap();
-    stage.ledger.wait_begun("provision", 3, DEADLINE).await.unwrap();
+    let words =
+        "given up after 3 attempts, until the claim, its class or its node changes; the last error: no";
+    stage.told("data", "ProvisioningFailed", words).await.unwrap();
+    let given_up = metric(stage.replica(0).unwrap(), "kube_provisioner_given_up_total", "provision").await;
+    assert_eq!(given_up, Some(1.0));
+    let label = json!({ "metadata": { "labels": { "looked": "at" } } });
+    stage.scope.claims().patch("data", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     stage.bound("other", &class).await.unwrap();
     let calls =
         || stage.ledger.begun("provision").unwrap().iter().filter(|call| call.claim == "data").count();
-    assert_eq!(calls(), 3);
+    assert_eq!(calls(), 3, "a label is no change");
     stage.ledger.set(&[]).unwrap();
     let classes = kube::Api::<k8s_openapi::api::storage::v1::StorageClass>::all(stage.scope.client());
     chaos_tests::cluster::delete(&classes, &class).await.unwrap();

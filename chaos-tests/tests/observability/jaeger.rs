@@ -1,38 +1,27 @@
 //! What Jaeger has of a trace, as its query API tells it.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
-use chaos_tests::http;
+use chaos_tests::{control_plane::Jaeger, http};
 use serde_json::Value;
 
-use super::cast::eventually;
+use crate::eventually;
 
 /// One span.
 #[derive(Clone, Debug)]
 pub(crate) struct Span(Value);
 
 /// The trace of the object with this UID, once it `is_complete`.
-pub(crate) async fn trace_of(query: &str, uid: &str, is_complete: impl Fn(&[Span]) -> bool) -> Vec<Span> {
-    let url = format!("{query}/api/traces/{}", uid.replace('-', ""));
+pub(crate) async fn trace_of(jaeger: &Jaeger, uid: &str, is_complete: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+    let url = jaeger.data_of(uid);
     eventually(&format!("the spans of {url}"), async || {
         let answer = http::get(&url).await.unwrap();
         let trace: Value = serde_json::from_str(&answer.body).ok()?;
         let spans = trace.pointer("/data/0/spans")?.as_array()?;
         let spans: Vec<Span> = spans.iter().cloned().map(Span).collect();
-        let complete = is_complete(&spans).then_some(spans)?;
-        keep(&complete, &answer.body);
-        Some(complete)
+        is_complete(&spans).then_some(spans)
     })
     .await
-}
-
-/// Writes the trace down for a picture of it (`trace-picture.sh`), once it has its root.
-fn keep(spans: &[Span], answer: &str) {
-    let root = spans.iter().find(|span| span.parent().is_none());
-    if let (Some(root), Some(directory)) = (root, std::env::var_os("TRACES_TO")) {
-        let file = Path::new(&directory).join(format!("{}.json", root.name()));
-        std::fs::write(file, answer).unwrap();
-    }
 }
 
 /// The spans of this name.

@@ -48,6 +48,11 @@ pub(super) enum State {
         /// Until when.
         until: BootTime,
     },
+    /// It waits for the watch to show what a conflict was about, until then at most.
+    CatchingUp {
+        /// Until when.
+        until: BootTime,
+    },
     /// It waits until something changes.
     Parked,
 }
@@ -65,6 +70,8 @@ pub(super) struct Running {
     pub started: BootTime,
     /// What decisions read has changed since.
     pub changed: bool,
+    /// The object was seen in a newer version since.
+    pub newer: bool,
     /// The volume was seen to go meanwhile.
     pub volume_gone: bool,
 }
@@ -119,14 +126,32 @@ impl Entry {
         self.failures = 0;
         match &mut self.state {
             State::Running(running) => running.changed = true,
-            State::BackingOff { .. } | State::Parked => self.state = State::Idle,
+            State::BackingOff { .. } | State::CatchingUp { .. } | State::Parked => self.state = State::Idle,
             State::Idle | State::Queued { .. } => {}
+        }
+    }
+
+    /// The object was seen in a newer version. That ends only a wait for just this.
+    pub(super) fn newer(&mut self) {
+        match &mut self.state {
+            State::Running(running) => running.newer = true,
+            State::CatchingUp { .. } => self.state = State::Idle,
+            State::Idle | State::Queued { .. } | State::BackingOff { .. } | State::Parked => {}
+        }
+    }
+
+    /// When the wait for a time is over, if it waits for one.
+    pub(super) fn waits_until(&self) -> Option<BootTime> {
+        match self.state {
+            State::BackingOff { until } | State::CatchingUp { until } => Some(until),
+            _ => None,
         }
     }
 
     /// An operation starts.
     pub(super) fn run(&mut self, task: Task, lane: Lane, class: Arc<str>, started: BootTime) {
-        let running = Running { task, lane, class, started, changed: false, volume_gone: false };
+        let running =
+            Running { task, lane, class, started, changed: false, newer: false, volume_gone: false };
         self.state = State::Running(Box::new(running));
     }
 

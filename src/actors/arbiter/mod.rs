@@ -122,6 +122,8 @@ pub enum Verdict {
     Succeeded,
     /// It failed, with this message, and is tried again after this time (`None`: given up).
     Failed(String, Option<Duration>),
+    /// The volume is in use, which is no failure; it is tried again after this time (`None`: given up).
+    InUse(String, Option<Duration>),
     /// There was nothing to do, for this reason.
     Moot(String),
 }
@@ -234,7 +236,7 @@ impl Arbiter {
         match (self.world.decide_claim(key), self.entries.get(key).map(|entry| &entry.state)) {
             (Some(claim::Decision::Wait(reason) | claim::Decision::Refuse(reason)), _) => reason.category(),
             (_, Some(State::Running(_))) => "Provisioning",
-            (_, Some(State::BackingOff { .. })) => "BackingOff",
+            (_, Some(State::BackingOff { .. } | State::CatchingUp { .. })) => "BackingOff",
             (_, Some(State::Parked)) => "GivenUp",
             (Some(claim::Decision::Settled), _) => "Binding",
             _ => "Queued",
@@ -309,7 +311,7 @@ impl Arbiter {
                 break;
             }
             let Some(Reverse((at, key))) = self.alarms.pop() else { break };
-            if self.entries.get(&key).is_some_and(|entry| entry.state == State::BackingOff { until: at }) {
+            if self.entries.get(&key).and_then(Entry::waits_until) == Some(at) {
                 self.enqueue_if_wanted(&key, now);
             }
         }

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use super::{
-    Arbiter, Key, Kind,
+    Arbiter, Effect, Key, Kind,
     entry::{Entry, State},
     world::Touch,
 };
 use crate::{
     clock::BootTime,
     cluster::watch,
-    lifecycle::objects::{Claim, Class, Node, Volume},
+    lifecycle::{
+        objects::{Claim, Class, Node, Volume},
+        tell::{Note, Reason},
+        volume,
+    },
 };
 
 impl Arbiter {
@@ -55,6 +59,7 @@ impl Arbiter {
         if let Some(Entry { state: State::Running(running), .. }) = self.entries.get_mut(&volume.name) {
             running.volume_gone = true;
         }
+        self.tell_farewell(volume);
         let touched = self.world.lose_volume(&volume.name);
         self.touch(touched, now);
         // Its claim's own key may be another one.
@@ -63,6 +68,13 @@ impl Arbiter {
             if key != volume.name && self.world.claim(&key).is_some() {
                 self.touch((key, Touch::Changed), now);
             }
+        }
+    }
+
+    fn tell_farewell(&mut self, volume: &Volume) {
+        let is_ours = self.world.volume(&volume.name).is_some_and(|known| known.uid == volume.uid);
+        if let Some(message) = volume::farewell(volume).filter(|_| is_ours && self.may_act()) {
+            self.effects.push(Effect::Tell(Note::new(volume, Reason::VolumeDelete, message)));
         }
     }
 
@@ -127,8 +139,10 @@ impl Arbiter {
         if let Some(entry) = self.entries.get_mut(&key) {
             // Whatever an earlier call made, this volume stands for it now.
             entry.unknown.take_if(|_| has_volume);
-            if touch == Touch::Changed {
-                entry.changed();
+            match touch {
+                Touch::Changed => entry.changed(),
+                Touch::Newer => entry.newer(),
+                Touch::Unchanged => {}
             }
         }
         self.consider(&key, now);

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     actors::volume::{Failure, Outcome, ProvisionTask, Task},
     clock::BootTime,
+    known_bugs::{self, Bug},
     lifecycle::{
         objects::Volume,
         tell::{Note, Reason},
@@ -70,8 +71,8 @@ impl Arbiter {
             }
             Outcome::Superseded(why) => {
                 // What the watch has shown meanwhile is decided on at once.
-                if !running.changed {
-                    self.back_off(key, running, CATCH_UP, now);
+                if !running.changed && !running.newer {
+                    self.catch_up(key, running, now);
                 }
                 Verdict::Moot(why)
             }
@@ -131,9 +132,16 @@ impl Arbiter {
         self.wait(key, running.task.uid(), reason, now);
     }
 
+    fn catch_up(&mut self, key: &Key, running: &Running, now: BootTime) {
+        self.wait(key, running.task.uid(), story::BACKING_OFF, now);
+        let until = now + CATCH_UP;
+        self.entries.entry(key.clone()).or_default().state = State::CatchingUp { until };
+        self.alarms.push(Reverse((until, key.clone())));
+    }
+
     pub(super) fn back_off(&mut self, key: &Key, running: &Running, wait: Duration, now: BootTime) {
         self.wait(key, running.task.uid(), story::BACKING_OFF, now);
-        let until = now + wait;
+        let until = if known_bugs::is(Bug::RequeueAtOnce) { now } else { now + wait };
         self.entries.entry(key.clone()).or_default().state = State::BackingOff { until };
         self.alarms.push(Reverse((until, key.clone())));
     }
@@ -147,6 +155,22 @@ impl Arbiter {
         now: BootTime,
     ) -> Verdict {
         self.tell_failure(running, &failure);
+        let again = self.try_again(key, running, &failure, jitter, now);
+        match failure.reason {
+            Reason::VolumeDelete => Verdict::InUse(failure.message, again),
+            _ => Verdict::Failed(failure.message, again),
+        }
+    }
+
+    /// Files the next attempt after a failure; `None`: there is none until something changes.
+    fn try_again(
+        &mut self,
+        key: &Key,
+        running: &Running,
+        failure: &Failure,
+        jitter: f64,
+        now: BootTime,
+    ) -> Option<Duration> {
         let threshold = self.threshold(running.lane);
         let backoff = self.rules.backoff;
         let entry = self.entries.entry(key.clone()).or_default();
@@ -156,18 +180,33 @@ impl Arbiter {
             _ => None,
         };
         if running.changed && !failure.slow {
-            return Verdict::Failed(failure.message, Some(Duration::ZERO));
+            return Some(Duration::ZERO);
         }
         if threshold > 0 && entry.failures >= threshold && !failure.unknown {
-            self.park(key, running, story::GIVEN_UP, now);
-            return Verdict::Failed(failure.message, None);
+            self.give_up(key, running, failure, now);
+            return None;
         }
         let mut wait = backoff.wait(entry.failures, jitter);
         if failure.slow {
             wait = wait.max(SLOW.min(backoff.max));
         }
         self.back_off(key, running, wait, now);
-        Verdict::Failed(failure.message, Some(wait))
+        Some(wait)
+    }
+
+    /// Retries end at the threshold, for the object as it is now.
+    fn give_up(&mut self, key: &Key, running: &Running, failure: &Failure, now: BootTime) {
+        let attempts = self.entries.get(key).map_or(0, |entry| entry.failures);
+        let what = match running.task {
+            Task::Provision(_) => "the claim, its class or its node",
+            Task::Remove(_) | Task::Orphan(_) => "the volume",
+        };
+        let message = format!(
+            "given up after {attempts} attempts, until {what} changes; the last error: {}",
+            failure.message
+        );
+        self.tell_failure(running, &Failure { message, ..failure.clone() });
+        self.park(key, running, story::GIVEN_UP, now);
     }
 
     pub(super) fn threshold(&self, lane: Lane) -> u32 {

@@ -1,5 +1,6 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
+mod endings;
 mod telling;
 
 use super::*;

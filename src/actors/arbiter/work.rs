@@ -20,7 +20,8 @@ impl Arbiter {
     pub(super) fn consider(&mut self, key: &Key, now: BootTime) {
         match self.entries.get(key).map(|entry| &entry.state) {
             Some(State::Running(_)) => {}
-            Some(State::BackingOff { .. } | State::Parked) if self.wish(key).is_some() => {}
+            Some(State::BackingOff { .. } | State::CatchingUp { .. } | State::Parked)
+                if self.wish(key).is_some() => {}
             _ => self.enqueue_if_wanted(key, now),
         }
     }

@@ -54,7 +54,9 @@ impl Kind {
 pub enum Touch {
     /// Something that decisions read has changed: look at the key, and don't wait for a backoff.
     Changed,
-    /// Nothing that decisions read has changed.
+    /// Only something else has changed, such as a label: whoever met a conflict sees now what it was about.
+    Newer,
+    /// Nothing has changed.
     Unchanged,
 }
 
@@ -131,10 +133,10 @@ impl World {
         self.nodes.get(name).map(|(node, _)| node)
     }
 
-    /// Whether a volume for the claim with this UID is cached.
-    #[must_use]
-    pub fn has_volume(&self, claim: &Claim) -> bool {
-        self.volume_of.contains_key(&claim.uid)
+    /// The volume of this claim, removed by us or not.
+    fn volume_for(&self, claim: &Claim) -> Option<&Volume> {
+        let key = self.volume_of.get(&claim.uid)?;
+        self.volumes.get(key).map(|cached| &*cached.volume)
     }
 
     /// Whether the claim was ever seen to have a volume.
@@ -186,12 +188,15 @@ impl World {
             return (key, Touch::Unchanged);
         }
         let old = self.claims.insert(key.clone(), (claim.clone(), generation));
-        let changed = old.as_ref().is_none_or(|(old, _)| claim.differs_for_decisions(old));
+        let touch = match &old {
+            Some((old, _)) if !claim.differs_for_decisions(old) => newer(old.version != claim.version),
+            _ => Touch::Changed,
+        };
         if let Some((old, _)) = old {
             self.unindex_pending(&key, &old);
         }
         self.index_pending(&key, &claim);
-        (key, if changed { Touch::Changed } else { Touch::Unchanged })
+        (key, touch)
     }
 
     /// A claim that no annotation names ours is kept while its class may be ours: the class may come
@@ -237,12 +242,13 @@ impl World {
     /// A volume as it is now.
     pub fn see_volume(&mut self, volume: Arc<Volume>) -> (Key, Touch) {
         let key = volume.name.clone();
-        if volume::decide(&volume, &self.served) == volume::Decision::NotOurs {
+        let decision = volume::decide(&volume, &self.served);
+        if decision == volume::Decision::NotOurs {
             return self.lose_volume(&key);
         }
         let (generation, listing) = (self.generation(Kind::Volumes), self.is_listing(Kind::Volumes));
         let mut removed = false;
-        let mut changed = true;
+        let mut touch = Touch::Changed;
         if let Some(held) = self.volumes.get_mut(&key)
             && held.volume.uid == volume.uid
         {
@@ -252,14 +258,18 @@ impl World {
                 return (key, Touch::Unchanged);
             }
             removed = held.removed && !older;
-            changed = *held.volume != *volume && !removed;
+            let same = volume::decide(&held.volume, &self.served) == decision
+                && !held.volume.is_another_than(&volume);
+            if same || removed {
+                touch = newer(*held.volume != *volume && !removed);
+            }
         }
         if let Some(claim) = claim_uid(&volume) {
             self.known.insert(claim.into());
             self.volume_of.insert(claim.into(), key.clone());
         }
         self.volumes.insert(key.clone(), CachedVolume { volume, removed, generation });
-        (key, if changed { Touch::Changed } else { Touch::Unchanged })
+        (key, touch)
     }
 
     /// The volume of this name is gone, or no longer ours.
@@ -390,7 +400,7 @@ impl World {
     pub fn decide_claim(&self, key: &str) -> Option<claim::Decision> {
         let claim = self.claim(key)?;
         let class = claim.class.as_deref().and_then(|name| self.class(name));
-        Some(claim::decide(claim, class.map(|class| &**class), self.has_volume(claim), &self.served))
+        Some(claim::decide(claim, class.map(|class| &**class), self.volume_for(claim), &self.served))
     }
 
     /// What is to be done with the volume of this key.
@@ -404,6 +414,10 @@ impl World {
     pub fn is_below(claim: &Claim, mark: Option<Version>) -> bool {
         mark.is_none_or(|mark| claim.version < mark)
     }
+}
+
+const fn newer(is_newer: bool) -> Touch {
+    if is_newer { Touch::Newer } else { Touch::Unchanged }
 }
 
 fn class_of(claim: &Claim) -> Arc<str> {
@@ -502,7 +516,7 @@ mod tests {
     fn a_label_update_touches_nothing_and_a_new_class_touches_its_claims() {
         let mut world = world();
         assert_eq!(world.see_claim(Arc::new(claim("a", 1))).1, Touch::Changed);
-        assert_eq!(world.see_claim(Arc::new(claim("a", 2))).1, Touch::Unchanged);
+        assert_eq!(world.see_claim(Arc::new(claim("a", 2))).1, Touch::Newer);
         assert_eq!(world.see_class(class("ours.dev")), [Key::from("pvc-a")]);
         assert!(world.see_class(class("ours.dev")).is_empty());
         assert_eq!(world.lose_class("fast"), [Key::from("pvc-a")]);

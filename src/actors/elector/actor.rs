@@ -7,6 +7,7 @@ use actix::prelude::*;
 use super::{Posture, Turn, role};
 use crate::{
     actors::{arbiter::LeadershipChanged, auditor::Restored, recorder::Record},
+    known_bugs::{self, Bug},
     lease::{Campaign, Epoch, LeaseState, LeaseStatus, Resignation, Resigned},
     lifecycle::tell::{About, Kind, Note, Reason},
     telemetry::{health::Health, metrics::Metrics},
@@ -96,7 +97,9 @@ impl ElectorActor {
 
     fn ended(&self, status: &LeaseStatus, epoch: &Epoch) {
         let Setup { provisioner, lease, metrics, .. } = &self.setup;
-        self.publish(&LeadershipChanged::Ended);
+        if !known_bugs::is(Bug::NoGuard) {
+            self.publish(&LeadershipChanged::Ended);
+        }
         metrics.leadership.stands_by(lease);
         tracing::info!(%provisioner, lease, %epoch, identity = %status.identity, "stopped leading");
         self.tell(epoch, format!("{} stopped leading", status.identity));

@@ -1,11 +1,14 @@
 //! What is counted and traced of one backend call: its outcome as one word of a fixed set, and its time.
 
 use std::{
+    any::Any,
     fmt::Display,
     future::Future,
+    panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{Instrument, Span};
@@ -95,9 +98,19 @@ fn panicked(operation: &str, error: JoinError) -> String {
     let Ok(payload) = error.try_into_panic() else {
         return format!("the backend's {operation} was cancelled");
     };
+    format!("the backend's {operation} panicked: {}", words(&*payload))
+}
+
+/// What a panic said.
+fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    format!("the backend's {operation} panicked: {text}")
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// What `work` comes to, or the words of its panic. A backend has code that runs outside of its timed calls
+/// (`should_provision`), and a task that vanished would hold its claim for ever.
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| words(&*payload).to_owned())
 }
 
 /// A call under way. Its end is told at its drop, so that one that is cut off is told as well.
@@ -151,6 +164,13 @@ mod tests {
     async fn a_panic_is_an_outcome_of_the_call_in_its_own_words() {
         let told = outcome(SHORT, async { panic!("no such pool") }).await.unwrap_err();
         assert_eq!(told, "the backend's provision panicked: no such pool");
+    }
+
+    #[tokio::test]
+    async fn a_panic_outside_of_a_call_is_told_in_its_own_words_too() {
+        let panics = async { panic!("{} hooks", "no") };
+        assert_eq!(caught(panics).await.map(|(): ()| ()), Err("no hooks".to_owned()));
+        assert_eq!(caught(async { 1 }).await, Ok(1));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -312,6 +312,18 @@ impl Operation {
             Self::Remove(_) | Self::Orphan(_) => Outcome::Stopped { unknown: false },
         }
     }
+
+    /// How it ends when something panicked while an effect was carried out, outside of the backend's call.
+    #[must_use]
+    pub fn broken(&self, panic: &str) -> Outcome {
+        let reason = match self {
+            Self::Provision(_) => Reason::ProvisioningFailed,
+            Self::Remove(_) | Self::Orphan(_) => Reason::VolumeFailedDelete,
+        };
+        let unknown = matches!(self.cut_off(), Outcome::Stopped { unknown: true });
+        let message = format!("internal error: the operation panicked: {panic}");
+        Outcome::Failed(Failure { message, reason, unknown, slow: true })
+    }
 }
 
 /// Ends with a failure after which nothing is left behind.

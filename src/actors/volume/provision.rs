@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use super::{Answer, Effect, Failure, Outcome, ProvisionTask, Setting, Step, failed, out_of_turn};
 use crate::{
     cluster::{CallError, decode},
+    known_bugs::{self, Bug},
     lifecycle::{
         objects::Claim,
         pv::{self, Existing, Frame},
@@ -50,7 +51,10 @@ struct Save {
 
 impl Provision {
     pub(super) fn begin(task: ProvisionTask, setting: Setting) -> (Self, Effect) {
-        let (state, effect) = if task.read_claim && !task.unknown {
+        let without_its_node = task.node.as_ref().is_some_and(|node| node.labels.is_empty());
+        let (state, effect) = if without_its_node && known_bugs::is(Bug::RescheduleOnNodeGone) {
+            (State::Unselecting("the node is gone".to_owned()), Effect::Unselect)
+        } else if task.read_claim && !task.unknown {
             let claim = &task.claim;
             let (namespace, name) = ((&*claim.namespace).into(), claim.name.clone());
             (State::Reading, Effect::ReadClaim { namespace, name })
@@ -105,7 +109,9 @@ impl Provision {
             Ok(Err(message)) => self.failed(message, true),
             Err(ProvisionError::Ignored(ignored)) => Step::Done(Outcome::Ignored(ignored.reason)),
             Err(ProvisionError::Finished(cause)) => self.failed(cause.to_string(), false),
-            Err(ProvisionError::Background(cause)) => self.failed(cause.to_string(), true),
+            Err(ProvisionError::Background(cause)) => {
+                self.failed(cause.to_string(), !known_bugs::is(Bug::ForgetBackground))
+            }
             Err(ProvisionError::NoChange(cause)) => self.failed(cause.to_string(), self.task.unknown),
             Err(ProvisionError::Infeasible(cause)) => Step::Done(Outcome::Failed(Failure {
                 message: cause.to_string(),
@@ -160,6 +166,10 @@ impl Provision {
 
     /// Saves again after a while. The asset stays: one that can't be saved now is found again by name.
     fn save_later(&mut self, mut save: Save, message: &str, jitter: f64) -> Step {
+        if known_bugs::is(Bug::DeleteOnFailedSave) {
+            self.state = State::RemovingSurplus;
+            return Step::Do(Effect::CallDelete(save.volume));
+        }
         save.failures = save.failures.saturating_add(1);
         let wait = Effect::Wait(Backoff::API_WRITE.wait(save.failures, jitter));
         let news = save.told != message;
@@ -184,6 +194,9 @@ impl Provision {
             Err(CallError::NotLeading(_)) => return stopped_with_asset(),
             Err(error) => return self.save_later(save, &error.to_string(), jitter),
         };
+        if known_bugs::is(Bug::NoClaimRefComparison) {
+            return Step::Done(Outcome::Saved(decode::volume(&existing).into()));
+        }
         match pv::judge(&existing, &save.volume) {
             Existing::Ours => Step::Done(Outcome::Saved(decode::volume(&existing).into())),
             Existing::Terminating => {

@@ -12,6 +12,7 @@ use super::Job;
 use super::{Answer, Effect, Failure, Outcome, RemoveTask, Setting, Step, failed, out_of_turn};
 use crate::{
     cluster::{CallError, decode},
+    known_bugs::{self, Bug},
     lifecycle::{
         objects::{Claim, Volume},
         retry::Backoff,
@@ -182,6 +183,7 @@ impl Remove {
         }
         match (volume::decide(&now, &self.setting.served), self.task.job) {
             (Decision::Delete(_), Job::Delete(_)) => self.call_live(now, whole.into()),
+            (Decision::Keep, Job::Keep) if known_bugs::is(Bug::NoKeep) => Step::Do(self.strip(0)),
             (Decision::Keep, Job::Keep) => {
                 self.state = State::Keeping;
                 Step::Do(Effect::CallKeep(whole.into()))

@@ -1,5 +1,7 @@
 //! Orders of answers against the pure operations: every path of provisioning and of removing.
 
+mod bugs;
+
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolumeSpec};
 use serde_json::json;
 
@@ -243,6 +245,22 @@ fn rescheduling_takes_the_node_off_the_claim() {
 }
 
 #[test]
+fn only_the_backends_word_takes_the_node_off() {
+    let placed = || ProvisionTask { node: Some(SelectedNode::default()), ..provision_task() };
+    let table = [
+        (ProvisionError::finished("x"), "failed ProvisioningFailed"),
+        (ProvisionError::background("x"), "failed ProvisioningFailed unknown"),
+        (ProvisionError::NoChange("x".into()), "failed ProvisioningFailed"),
+        (ProvisionError::Infeasible("x".into()), "failed ProvisioningFailed slow"),
+        (IgnoredError::new("x").into(), "ignored"),
+    ];
+    for (error, expected) in table {
+        let story = provision_story(placed(), vec![Answer::Provisioned(Err(error))]);
+        assert_eq!(story, format!("provision, {expected}"));
+    }
+}
+
+#[test]
 fn saving_goes_on_until_it_succeeds_and_never_deletes_the_asset() {
     let mut answers = vec![provisioned("/a")];
     for _ in 0..3 {
@@ -476,4 +494,12 @@ fn an_orphan_goes_only_after_a_last_look() {
 fn an_answer_out_of_turn_is_told_and_leaves_the_outcome_unknown() {
     let story = provision_story(provision_task(), vec![Answer::Waited]);
     assert_eq!(story, "provision, failed ProvisioningFailed unknown");
+}
+
+#[test]
+fn a_panic_while_an_effect_is_carried_out_fails_the_operation_which_may_have_made_something() {
+    let (operation, effect) = provisioning(provision_task());
+    assert!(matches!(effect, Effect::CallProvision), "{effect:?}");
+    let Outcome::Failed(failure) = operation.broken("no hooks") else { panic!("it did not fail") };
+    assert!(failure.unknown && failure.message.contains("no hooks"), "{failure:?}");
 }

@@ -36,6 +36,11 @@ pub use config::ExecConfig;
 /// How long the program may take to tell what it can do.
 const CAPABILITIES_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often a program is asked at start that could not tell, and how long it is left alone in between: machines
+/// run out of processes and files for moments, and programs get killed.
+const CAPABILITIES_TRIES: u32 = 3;
+const CAPABILITIES_PAUSE: Duration = Duration::from_millis(300);
+
 /// How long a deletion may take that comes without a deadline.
 const BARE_DELETE_LIMIT: Duration = Duration::from_secs(5 * 60);
 
@@ -43,7 +48,7 @@ const BARE_DELETE_LIMIT: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug)]
 pub struct ExecBackend {
     config: ExecConfig,
-    /// What the program said of itself, asked once.
+    /// What the program said of itself, asked until it has.
     capabilities: OnceCell<Capabilities>,
 }
 
@@ -70,6 +75,10 @@ impl ExecBackend {
 
     /// Runs the program for one operation and gives its answer.
     async fn ask(&self, operation: Operation, call: &Call, subject: Subject<'_>) -> Result<Answer, NoAnswer> {
+        Ok(judge(operation, &self.run(operation, call, subject).await?)?)
+    }
+
+    async fn run(&self, operation: Operation, call: &Call, subject: Subject<'_>) -> Result<Run, NoAnswer> {
         let not_started = |why: String| NoAnswer::NotStarted(why);
         let request = serde_json::to_vec(&Request::new(operation, call, subject))
             .map_err(|error| not_started(format!("the request could not be written: {error}")))?;
@@ -79,7 +88,7 @@ impl ExecBackend {
         let run = process::run(&mut self.command(operation, call), &request, limit).await;
         let run = run.map_err(|error| not_started(self.cannot_start(&error)))?;
         tell(operation, &run);
-        Ok(judge(operation, &run)?)
+        Ok(run)
     }
 
     fn command(&self, operation: Operation, call: &Call) -> Command {
@@ -100,18 +109,34 @@ impl ExecBackend {
         format!("program {program} can't be started in {}: {error}", self.config.working_directory)
     }
 
-    async fn ask_capabilities(&self) -> Capabilities {
+    /// What the program can do. A program that was not let tell it is not one that can do little: for good, that
+    /// would be forgotten assets and an audit that takes what is people's.
+    async fn told_capabilities(&self) -> Result<Capabilities, NoAnswer> {
+        self.capabilities.get_or_try_init(|| self.ask_capabilities()).await.copied()
+    }
+
+    async fn ask_capabilities(&self) -> Result<Capabilities, NoAnswer> {
         let call = bare_call(CAPABILITIES_LIMIT);
-        match self.ask(Operation::Capabilities, &call, Subject::Program {}).await {
-            Ok(answer) if answer.outcome == Outcome::Done => capabilities(&answer),
-            other => {
-                let reason = other.map_or_else(|error| error.to_string(), |a| a.message.unwrap_or_default());
-                tracing::info!(
-                    reason,
-                    "the program did not tell its capabilities: provision and delete are assumed"
-                );
-                Capabilities::default()
+        let run = self.run(Operation::Capabilities, &call, Subject::Program {}).await?;
+        let reason = match judge(Operation::Capabilities, &run) {
+            Ok(answer) if answer.outcome == Outcome::Done => return Ok(capabilities(&answer)),
+            Ok(answer) => answer.message.unwrap_or_default(),
+            Err(unknown) if run.end.is_its_own() => unknown.to_string(),
+            Err(unknown) => return Err(unknown.into()),
+        };
+        tracing::info!(reason, "the program did not tell its capabilities: provision and delete are assumed");
+        Ok(Capabilities::default())
+    }
+
+    /// As `told_capabilities`, asked several times.
+    async fn insist_on_capabilities(&self) -> Result<Capabilities, NoAnswer> {
+        let mut tries = 1;
+        loop {
+            match self.told_capabilities().await {
+                Err(_) if tries < CAPABILITIES_TRIES => tokio::time::sleep(CAPABILITIES_PAUSE).await,
+                told => return told,
             }
+            tries += 1;
         }
     }
 
@@ -159,7 +184,7 @@ impl Provisioner for ExecBackend {
     }
 
     async fn keep(&self, volume: &PersistentVolume, call: &Call) -> Result<(), Cause> {
-        if !self.capabilities().await.keep {
+        if !self.told_capabilities().await?.keep {
             return Ok(());
         }
         let answer = self.ask(Operation::Keep, call, Subject::Volume(Made::of(volume))).await?;
@@ -184,7 +209,17 @@ impl Provisioner for ExecBackend {
     }
 
     async fn capabilities(&self) -> Capabilities {
-        *self.capabilities.get_or_init(|| self.ask_capabilities()).await
+        let told = tokio::time::timeout(CAPABILITIES_LIMIT, self.insist_on_capabilities()).await;
+        let reason = match told {
+            Ok(Ok(told)) => return told,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {CAPABILITIES_LIMIT:?}"),
+        };
+        tracing::warn!(
+            reason,
+            "the program could not tell its capabilities: provision and delete are assumed"
+        );
+        Capabilities::default()
     }
 }
 

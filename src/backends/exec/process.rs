@@ -32,6 +32,17 @@ pub(super) enum End {
     Broken(io::Error),
 }
 
+impl End {
+    /// Whether the program itself brought it about, and not a signal or a limit of ours.
+    pub(super) fn is_its_own(&self) -> bool {
+        match self {
+            Self::Exited(status) => status.code().is_some(),
+            Self::TooLong => true,
+            Self::Deadline | Self::Broken(_) => false,
+        }
+    }
+}
+
 /// What a run left.
 #[derive(Debug)]
 pub(super) struct Run {

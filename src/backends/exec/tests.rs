@@ -292,6 +292,39 @@ async fn capabilities_are_what_the_program_says_or_the_least() {
     }
 }
 
+/// A program that is killed the first times that it is asked what it can do, and that can `keep`.
+fn killed_at_first(place: &TempDir, times: usize) -> ExecBackend {
+    let count = place.path().join("count");
+    shell(&format!(
+        r#"echo >>{0}
+           case $1 in
+             capabilities) [ $(wc -l <{0}) -gt {times} ] || kill -9 $$
+                           echo '{{"outcome":"done","operations":["keep"],"block":true}}';;
+             *) echo '{{"outcome":"done"}}'; touch {1};;
+           esac"#,
+        count.display(),
+        place.path().join("kept").display()
+    ))
+}
+
+#[tokio::test]
+async fn a_program_that_was_not_let_tell_its_capabilities_is_asked_again() {
+    let place = TempDir::new().unwrap();
+    let told = killed_at_first(&place, 2).capabilities().await;
+    assert_eq!(told, Capabilities { keep: true, block: true, ..Default::default() });
+}
+
+#[tokio::test]
+async fn an_asset_is_not_given_up_while_it_is_not_known_whether_the_program_can_keep_it() {
+    let place = TempDir::new().unwrap();
+    let backend = killed_at_first(&place, 4);
+    assert_eq!(backend.capabilities().await, Capabilities::default(), "for the moment");
+    let (pv, call) = (volume("pvc-1"), call(Duration::from_secs(60)));
+    backend.keep(&pv, &call).await.unwrap_err();
+    backend.keep(&pv, &call).await.unwrap();
+    assert!(place.path().join("kept").exists());
+}
+
 #[tokio::test]
 async fn keep_is_asked_of_programs_that_know_it_alone() {
     let knows = r#"case $1 in capabilities) echo '{"outcome":"done","operations":["keep"]}';;"#;

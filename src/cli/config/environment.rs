@@ -4,7 +4,7 @@ use super::{
     ConfigError, Layer, Source, Sourced, Text,
     table::{ENVIRONMENT_PREFIX, OPTIONS, OptionSpec, Shape},
 };
-use crate::nearest::nearest;
+use crate::{known_bugs, nearest::nearest};
 
 /// What service links of Kubernetes put into the names of the variables they make. A Service that is
 /// called like the program makes such ones under our prefix.
@@ -16,7 +16,10 @@ const SERVICE_LINK: [&str; 2] = ["SERVICE_", "PORT"];
 /// A variable under our prefix that no option has, or a list that is not valid JSON.
 pub(super) fn layer(variables: impl IntoIterator<Item = (String, String)>) -> Result<Layer, ConfigError> {
     let ours = variables.into_iter().filter(|(name, value)| {
-        name.strip_prefix(ENVIRONMENT_PREFIX).is_some_and(|rest| !is_service_link(rest)) && !value.is_empty()
+        let switch = known_bugs::BUILT_IN && name == known_bugs::VARIABLE;
+        !switch
+            && name.strip_prefix(ENVIRONMENT_PREFIX).is_some_and(|rest| !is_service_link(rest))
+            && !value.is_empty()
     });
     ours.map(|(name, value)| read(name, value)).collect()
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     lifecycle::{
         claim::{Decision, PendingReason, Served, decide},
-        objects::{Claim, Class},
+        objects::{Claim, Class, Volume},
     },
     nearest::nearest,
     provisioner::Capabilities,
@@ -143,9 +143,8 @@ impl Question<'_> {
         let served = Served { names: self.names.clone(), capabilities, finalizer: true, ..Served::default() };
         let claim = &self.facts.claim;
         let volume = self.facts.volume.as_ref().ok().and_then(Option::as_ref);
-        let has_volume =
-            volume.and_then(|volume| volume.claim.as_ref()).is_some_and(|owner| owner.uid == claim.uid);
-        decide(claim, self.class.as_ref(), has_volume, &served)
+        let is_owner = |volume: &&Volume| volume.claim.as_ref().is_some_and(|owner| owner.uid == claim.uid);
+        decide(claim, self.class.as_ref(), volume.filter(is_owner), &served)
     }
 
     /// When the provisioner said so, if it did.
@@ -172,12 +171,27 @@ impl Question<'_> {
             PendingReason::DataSourceUnsupported => self.unsupported(State::DataSourceUnsupported, reason),
             // A backend's filter leaves no trace, and decide() does not know of it.
             PendingReason::Filtered => Finding::new(State::NotOurs, reason.to_string()),
+            PendingReason::VolumeTerminating { volume } => self.volume_terminating(volume, reason),
         }
     }
 }
 
 /// Bound, reserved, going away.
 impl Question<'_> {
+    fn volume_terminating(&self, volume: &str, reason: &PendingReason) -> Finding {
+        let claim = &self.facts.claim;
+        Finding::new(State::VolumeTerminating, reason.to_string())
+            .waits_for("a person")
+            .since(self.created())
+            .advise(format!(
+                "If the data is needed: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'. It then outlives the claim and the volume."
+            ))
+            .advise(format!(
+                "Then, or if it is not needed: kubectl delete pvc -n {} {}. Create the claim anew for a new volume.",
+                claim.namespace, claim.name
+            ))
+    }
+
     fn being_deleted(&self) -> Finding {
         let finding = Finding::new(
             State::BeingDeleted,

@@ -82,6 +82,8 @@ pub enum State {
     BeingDeleted,
     /// Claim: the volume that it was bound to is gone.
     VolumeLost,
+    /// Claim: its volume was deleted before the claim was bound to it, and is left alone.
+    VolumeTerminating,
     /// Claim: it asks for no class, or its class makes no volumes.
     StaticOnly,
     /// Claim: its class does not exist, or it names none.

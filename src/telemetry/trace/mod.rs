@@ -278,6 +278,12 @@ pub fn failed(span: &Span, reason: &str, message: &str) {
     span.set_status(Status::error(message.to_owned()));
 }
 
+/// The span's work is over now, whatever is said about it afterwards: a line of the log must not make an attempt
+/// end after the root above it.
+pub fn ended(span: &Span) {
+    span.context().span().end();
+}
+
 const ERROR_TYPE: &str = "error.type";
 
 /// What OpenTelemetry's conventions call the facts about a claim.

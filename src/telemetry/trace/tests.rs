@@ -292,3 +292,21 @@ fn without_an_exporter_a_span_still_carries_what_logs_show() {
     assert_eq!((&line["epoch"], &line["attempt"]), (&4711.into(), &1.into()));
     assert_eq!(traces.exported(CLAIM.uid), None);
 }
+
+#[test]
+fn an_attempt_ends_with_its_work_and_not_with_what_the_log_says_of_it() {
+    let collector = Collected::default();
+    let replica = Replica::new(&collector, 1.0, "");
+    let over = replica.does(|traces| {
+        let span = traces.attempt_span(&CLAIM, &attempt("pod-a", 1));
+        span.in_scope(|| ());
+        ended(&span);
+        let over = SystemTime::now();
+        span.in_scope(|| tracing::info!("provisioned"));
+        over
+    });
+    replica.stops();
+    let spans = collector.spans();
+    let span = named(&spans, "provision attempt");
+    assert!(span.end_time <= over, "{:?} after {over:?}", span.end_time);
+}

@@ -18,6 +18,7 @@ use clap::Args;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
+pub(super) use self::run::kill_with_programs;
 use self::run::{Ending, Fault};
 pub use self::{
     site::{Moment, Site},

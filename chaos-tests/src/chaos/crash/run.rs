@@ -211,7 +211,7 @@ impl Trap {
 }
 
 /// As the end of a container: the leader and the programs that it runs, none of which does another step.
-async fn kill_with_programs(leader: &Replica) -> Result<()> {
+pub(in crate::chaos) async fn kill_with_programs(leader: &Replica) -> Result<()> {
     leader.pause()?;
     for program in procfs::children(leader.pid())? {
         kill_program(program)?;

@@ -99,6 +99,11 @@ impl ArbiterActor {
                     tracing::warn!(error = message, ?again, repeats, "{} failed", what.doing);
                 }
             }
+            Verdict::InUse(why, again) => {
+                if self.repeats.failed(key, why, self.setup.clock.now()).is_some() {
+                    tracing::info!(why, ?again, "{} waits: the volume is in use", what.doing);
+                }
+            }
             Verdict::Moot(why) if matches!(ended.task, Task::Orphan(_)) => {
                 tracing::info!(why, "an orphan was left alone");
             }
@@ -126,7 +131,7 @@ impl ArbiterActor {
             }
             Verdict::Failed(_, Some(_)) => metrics.claims_queue.retried(),
             Verdict::Failed(_, None) => metrics.volumes.gave_up(Operation::Provision),
-            Verdict::Moot(_) => {}
+            Verdict::InUse(..) | Verdict::Moot(_) => {}
         }
     }
 
@@ -143,7 +148,7 @@ impl ArbiterActor {
     fn remove_ended(&self, task: &RemoveTask, ended: &Ended) {
         let (metrics, removed) = (&self.setup.metrics, &*task.volume);
         metrics.volumes_queue.finished(&removed.name);
-        if matches!(ended.verdict, Verdict::Failed(_, Some(_))) {
+        if matches!(ended.verdict, Verdict::Failed(_, Some(_)) | Verdict::InUse(_, Some(_))) {
             metrics.volumes_queue.retried();
         }
         if !matches!(task.job, Job::Delete(_)) {
@@ -159,8 +164,8 @@ impl ArbiterActor {
                 let life = trace::Life { began, ended, outcome, waits: &[] };
                 self.setup.traces.emit_deletion_root(&traced_volume(removed), &life);
             }
-            Verdict::Failed(_, None) => metrics.volumes.gave_up(Operation::Delete),
-            Verdict::Failed(_, Some(_)) | Verdict::Moot(_) => {}
+            Verdict::Failed(_, None) | Verdict::InUse(_, None) => metrics.volumes.gave_up(Operation::Delete),
+            Verdict::Failed(_, Some(_)) | Verdict::InUse(_, Some(_)) | Verdict::Moot(_) => {}
         }
     }
 
@@ -226,7 +231,7 @@ const fn counted(verdict: &Verdict) -> Counted {
     match verdict {
         Verdict::Succeeded => Counted::Succeeded,
         Verdict::Failed(..) => Counted::Failed,
-        Verdict::Moot(_) => Counted::Neither,
+        Verdict::InUse(..) | Verdict::Moot(_) => Counted::Neither,
     }
 }
 

@@ -298,6 +298,16 @@ fn each_reason_of_a_pending_claim_is_found() {
             says: &["volume pvc-1 is made"],
         },
         Row {
+            what: "made, deleted before it was bound",
+            change: |facts| {
+                let phase = crate::lifecycle::objects::Phase::Bound;
+                facts.volume = Ok(Some(Volume { phase, deleting: true, ..volume_of("claim-uid") }));
+            },
+            state: State::VolumeTerminating,
+            since: Some(-100),
+            says: &["pvc-1", "Retain", "kubectl delete pvc -n team data"],
+        },
+        Row {
             what: "bound",
             change: |facts| {
                 facts.claim.volume_name = Some("pvc-1".into());

@@ -1,0 +1,76 @@
+//! Finalizers of somebody else on volumes: only who has put one on may take it off.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::work::HOLD;
+use crate::history::Object;
+
+/// By the UID of the volume.
+#[derive(Debug, Default)]
+pub(super) struct Holds(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Volumes that were seen with it, by UID; whether it was taken off by its owner.
+    held: BTreeMap<String, bool>,
+    flaws: Vec<String>,
+}
+
+impl Holds {
+    /// Its owner is about to take it off.
+    pub(super) fn let_go(&self, uid: &str) {
+        self.lock().held.insert(uid.to_owned(), true);
+    }
+
+    /// A volume was seen.
+    pub(super) fn see(&self, volume: &Object) {
+        let mut state = self.lock();
+        let has = volume.finalizers.iter().any(|finalizer| finalizer == HOLD);
+        let before = state.held.get(&volume.uid).copied();
+        if has && before.is_none() {
+            state.held.insert(volume.uid.clone(), false);
+        } else if !has && before == Some(false) {
+            state
+                .flaws
+                .push(format!("somebody took the finalizer of somebody else off volume {}", volume.name));
+            state.held.insert(volume.uid.clone(), true);
+        }
+    }
+
+    /// Those that somebody else has taken off.
+    pub(super) fn flaws(&self) -> Vec<String> {
+        self.lock().flaws.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finalizer_that_goes_without_its_owner_is_told_once() {
+        let with = |finalizers: &[&str]| Object {
+            uid: "1".to_owned(),
+            name: "pvc-1".to_owned(),
+            finalizers: finalizers.iter().map(ToString::to_string).collect(),
+            ..Object::default()
+        };
+        let holds = Holds::default();
+        for finalizers in [&["other"][..], &["other", HOLD], &["other"], &[]] {
+            holds.see(&with(finalizers));
+        }
+        assert_eq!(holds.flaws().len(), 1);
+        let holds = Holds::default();
+        holds.see(&with(&[HOLD]));
+        holds.let_go("1");
+        holds.see(&with(&[]));
+        assert!(holds.flaws().is_empty());
+    }
+}
