@@ -13,11 +13,7 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
-<<<<<<< HEAD
-pub mod picture;
 pub mod random;
-=======
->>>>>>> nemesis
 pub mod stall;
 pub mod terms;
 pub mod tracing_cost;
@@ -60,13 +56,10 @@ enum Scenario {
     TracingCost(tracing_cost::TracingCost),
     Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
-<<<<<<< HEAD
+    Burst(burst::Burst),
     /// What `run` does without a command
     #[command(skip)]
     Random(random::Random),
-=======
-    Burst(burst::Burst),
->>>>>>> nemesis
 }
 
 /// Runs the command on a runtime of its own.
@@ -128,11 +121,8 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
             Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
-<<<<<<< HEAD
-            Scenario::Random(options) => random::command(options).await,
-=======
             Scenario::Burst(options) => burst::run(&options).await,
->>>>>>> nemesis
+            Scenario::Random(options) => random::command(options).await,
         }
     };
     tokio::select! {

@@ -92,6 +92,8 @@ pub(super) struct Classes {
 pub struct Setting {
     /// How long everything may take to come to its end, once nothing is broken any more.
     pub settle: Duration,
+    /// The control whose plan this is for, by its bug.
+    pub control: Option<String>,
     /// The known bug that they have.
     pub bug: Option<String>,
     /// Keys laid over their configuration.
