@@ -103,6 +103,12 @@ pub trait Provisioner: Send + Sync + 'static {
         Capabilities::default()
     }
 
+    /// The name of the volume for the claim with this UID, where it is not to be made of prefix and UID: the
+    /// same at each call and in each replica, another one for each claim, and a name that Kubernetes allows.
+    fn volume_name(&self, _claim_uid: &str) -> Option<String> {
+        None
+    }
+
     /// An early, cheap filter: `false` leaves the claim alone without an event. Must not block.
     fn should_provision(&self, _claim: &PersistentVolumeClaim) -> bool {
         true

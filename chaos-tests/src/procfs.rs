@@ -82,6 +82,14 @@ pub fn mapped_bytes(pid: u32) -> Result<u64> {
     memory(pid, "VmSize:")
 }
 
+/// The most memory that the process `pid` has ever had resident, in bytes.
+///
+/// # Errors
+/// As [`resident_bytes`].
+pub fn peak_resident_bytes(pid: u32) -> Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
 fn memory(pid: u32, field: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -259,12 +259,13 @@ fn start_arbiter(
 }
 
 fn rules(served: &Served) -> Rules {
-    let options = &served.options;
+    let (options, backend) = (&served.options, served.backend.clone());
     Rules {
         naming: VolumeNaming::new(
             &*options.volume_name_prefix,
             options.volume_name_uuid_length.map(usize::from),
-        ),
+        )
+        .hooked(Arc::new(move |claim| backend.volume_name(claim))),
         backoff: Backoff {
             initial: options.retry_initial,
             max: options.retry_max,

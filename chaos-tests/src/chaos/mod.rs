@@ -9,10 +9,12 @@ pub mod check;
 pub mod churn;
 pub mod clocks;
 pub mod crash;
+pub mod crowd;
 pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
+pub mod picture;
 pub mod random;
 pub mod stall;
 pub mod terms;
@@ -56,10 +58,11 @@ enum Scenario {
     TracingCost(tracing_cost::TracingCost),
     Alerts(alerts::Alerts),
     CrashPoints(crash::CrashPoints),
-    Burst(burst::Burst),
     /// What `run` does without a command
     #[command(skip)]
     Random(random::Random),
+    Burst(burst::Burst),
+    Crowd(crowd::Crowd),
 }
 
 /// Runs the command on a runtime of its own.
@@ -121,8 +124,9 @@ async fn until_interrupted(scenario: Scenario) -> Result<()> {
             Scenario::TracingCost(options) => tracing_cost::run(&options).await,
             Scenario::Alerts(options) => alerts::run(&options).await,
             Scenario::CrashPoints(options) => crash::command(options).await,
-            Scenario::Burst(options) => burst::run(&options).await,
             Scenario::Random(options) => random::command(options).await,
+            Scenario::Burst(options) => burst::run(&options).await,
+            Scenario::Crowd(options) => crowd::run(&options).await,
         }
     };
     tokio::select! {

@@ -6,8 +6,10 @@
 
 mod claims;
 mod deletion;
+mod hardening;
 mod leadership;
 mod leaks;
+mod library;
 mod lifecycle;
 mod objects;
 mod operations;

@@ -2,14 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use chaos_tests::ledger::{
-    audit::{self, Sent},
-    stage::{Setup, Stage},
+use chaos_tests::{
+    chaos::{
+        burst,
+        cast::{Cast, Kind, Programs},
+    },
+    ledger::{
+        audit::{self, Sent},
+        stage::{Setup, Stage},
+    },
+    product::Profile,
 };
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::stage;
+use crate::{scope, stage};
 
 const CLAIMS: usize = 200;
 
@@ -59,9 +67,22 @@ async fn life_of_claims(stage: &Stage<'_>) -> (BTreeMap<String, usize>, BTreeMap
     for volume in &volumes {
         stage.volume_gone(volume).await.unwrap();
     }
-    assert_eq!(stage.ledger.begun("delete").unwrap().len(), CLAIMS + 1, "delete is called once per volume");
-    assert!(volumes.iter().all(|volume| !volume.name_any().is_empty()));
+    assert_eq!(calls(stage, "provision"), once_each(&first, &volumes));
+    assert_eq!(calls(stage, "delete"), once_each(&first, &volumes), "delete is called once per volume");
     (made, counts(stage, before))
+}
+
+/// How often the backend was called about each volume.
+fn calls(stage: &Stage<'_>, operation: &str) -> BTreeMap<String, usize> {
+    let mut calls = BTreeMap::new();
+    for call in stage.ledger.begun(operation).unwrap() {
+        *calls.entry(call.volume).or_default() += 1;
+    }
+    calls
+}
+
+fn once_each(first: &PersistentVolume, others: &[PersistentVolume]) -> BTreeMap<String, usize> {
+    others.iter().chain([first]).map(|volume| (volume.name_any(), 1)).collect()
 }
 
 fn table(rows: &[(&str, usize)]) -> BTreeMap<String, usize> {
@@ -86,4 +107,25 @@ async fn without_our_finalizer_a_deletion_costs_one_read_and_one_write() {
     assert_eq!(made, table(&[("create events", CLAIMS), ("create persistentvolumes", CLAIMS)]));
     assert_eq!(removed, table(&[("delete persistentvolumes", CLAIMS), ("get persistentvolumes", CLAIMS)]));
     stage.finish(&[]).await.unwrap();
+}
+
+/// CASES 36, what can be said of it on a busy machine; `cargo chaos run burst` measures the latencies.
+#[tokio::test]
+async fn of_a_hundred_claims_at_once_each_is_bound_and_costs_one_volume_and_one_event() {
+    let claims = 100;
+    let programs = Programs::only_ours(Profile::Dev).await.unwrap();
+    let cast = Cast::new(scope().await, programs).await.unwrap();
+    let round = burst::round(&cast, Kind::Ours, claims).await.unwrap();
+    let expected = table(&[("create events", claims), ("create persistentvolumes", claims)]);
+    // The audit of orphans looks at its own pace.
+    let made = round.requests.iter().filter(|(request, _)| !request.starts_with("list "));
+    assert_eq!(made.map(|(request, count)| (request.clone(), *count)).collect::<BTreeMap<_, _>>(), expected);
+    assert_eq!((round.to_volume.len(), round.to_bound.len()), (claims, claims));
+    assert!(
+        round
+            .to_volume
+            .iter()
+            .zip(&round.to_bound)
+            .all(|(volume, bound)| !volume.is_zero() && !bound.is_zero())
+    );
 }

@@ -201,6 +201,47 @@ async fn an_asset_still_in_the_making_is_found_out_and_removed_when_node_pod_and
     stage.finish(&[]).await.unwrap();
 }
 
+/// CASES 56: the volume's node is gone, and its data with it or without.
+#[tokio::test]
+async fn a_volume_whose_node_is_gone_is_told_and_ends_by_its_policy() {
+    let stage = stage(Setup::default()).await;
+    let class = stage.class("a", waits).await.unwrap();
+    let a = node(&stage, "a").await;
+    let terms = json!([{ "matchExpressions": [
+        { "key": "kubernetes.io/hostname", "operator": "In", "values": [a] },
+    ] }]);
+    let affinity = json!({ "required": { "nodeSelectorTerms": terms } });
+    let local = Words::Volume(Map::from_iter([("nodeAffinity".to_owned(), affinity)]));
+    let unreachable = Conduct::answer("failed", "node a is gone, and the volume's data is on it");
+    stage
+        .ledger
+        .set(&[Rule::on("provision").conduct(Conduct::words(local)), Rule::on("delete").conduct(unreachable)])
+        .unwrap();
+    let mut volumes = Vec::new();
+    for name in ["lost", "found"] {
+        stage.claim(name, &class).await.unwrap();
+        pod(&stage, name, name, None).await;
+        volumes.push(stage.volume_of(name).await.unwrap());
+        end(&stage, name).await;
+    }
+    remove_nodes(&stage, &[&a]).await;
+    for (name, volume) in ["lost", "found"].into_iter().zip(&volumes) {
+        stage.delete_claim(name).await.unwrap();
+        stage.told(&volume.name_any(), "VolumeFailedDelete", "node a is gone").await.unwrap();
+    }
+    // Its data is not worth waiting for: with Retain the volume is let go, and the backend told.
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    let (lost, found) = (&volumes[0], &volumes[1]);
+    let all = stage.scope.all_volumes();
+    all.patch(&lost.name_any(), &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
+    let _ = cluster::delete(&all, &lost.name_any()).await;
+    stage.volume_gone(lost).await.unwrap();
+    // The node comes back: the other one is deleted unaided.
+    stage.ledger.set(&[]).unwrap();
+    stage.volume_gone(found).await.unwrap();
+    stage.finish(&[&lost.name_any()]).await.unwrap();
+}
+
 /// CASES 53.
 #[tokio::test]
 async fn a_pod_that_bypasses_the_scheduler_gets_nothing_and_a_hint_why() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chaos_tests::{control_plane::Jaeger, http};
 use serde_json::Value;
 
-use super::cast::eventually;
+use crate::eventually;
 
 /// One span.
 #[derive(Clone, Debug)]

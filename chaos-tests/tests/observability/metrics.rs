@@ -1,15 +1,9 @@
-//! Metrics of a leader and a standby against what was done, levels of the log, and the liveness of what stands
-//! still.
+//! Metrics of a leader and a standby against what was done. The counters against the ledger, with failures of every
+//! kind and a change of leaders, are in the acceptance tests (`probes`).
 
-use std::time::Duration;
+use chaos_tests::{replica::Replica, scrape::Scrape};
 
-use chaos_tests::{
-    cluster::{self, Scope},
-    replica::Replica,
-    scrape::Scrape,
-};
-
-use super::cast::{Cast, eventually};
+use crate::{eventually, fails_first, scope, stage};
 
 /// What a replica tells now.
 pub(crate) async fn scrape(replica: &Replica) -> Scrape {
@@ -17,20 +11,21 @@ pub(crate) async fn scrape(replica: &Replica) -> Scrape {
 }
 
 #[tokio::test]
-async fn counters_of_leader_and_standby_equal_what_was_done_and_a_stopped_process_is_not_alive() {
-    let scope = Scope::new(cluster::shared().await.unwrap()).await.unwrap();
-    let cast = Cast::start(scope, 2, None).await;
-    let leader = cast.leader().await;
-    let (leader, standby) = (&cast.replicas[leader], &cast.replicas[1 - leader]);
+async fn every_metric_of_leader_and_standby_tells_what_was_done() {
+    let stage = stage(scope().await, 2, None).await;
+    let storage_class = stage.class("c", |_| ()).await.unwrap();
+    let leader = stage.leader().await.unwrap();
+    let (leader, standby) = (&stage.replicas[leader], &stage.replicas[1 - leader]);
 
-    cast.fail_once();
+    stage.ledger.set(&[fails_first("a")]).unwrap();
     let mut volumes = Vec::new();
     for name in ["a", "b", "c"] {
-        cast.claim(name).await;
-        volumes.push(cast.volume_of(name).await);
+        volumes.push(stage.bound(name, &storage_class).await.unwrap());
     }
-    cast.delete("a", &volumes[0]).await;
-    cast.delete("b", &volumes[1]).await;
+    for (name, volume) in ["a", "b"].into_iter().zip(&volumes) {
+        stage.delete_claim(name).await.unwrap();
+        stage.volume_gone(volume).await.unwrap();
+    }
     // Counters follow the effects, and gauges are brought up to date each second.
     let settled = |scrape: &Scrape| {
         scrape.sum("controller_persistentvolume_delete_total") == 2.0
@@ -42,7 +37,7 @@ async fn counters_of_leader_and_standby_equal_what_was_done_and_a_stopped_proces
         eventually("two deletions and five events", async || Some(scrape(leader).await).filter(settled))
             .await;
 
-    let class = [("class", cast.class.as_str())];
+    let class = [("class", storage_class.as_str())];
     for (name, labels, expected) in [
         ("controller_persistentvolumeclaim_provision_total", &class[..], 3.0),
         ("controller_persistentvolumeclaim_provision_failed_total", &class, 1.0),
@@ -98,14 +93,4 @@ async fn counters_of_leader_and_standby_equal_what_was_done_and_a_stopped_proces
         );
     }
     assert!(stood_by.sum_where("workqueue_adds_total", &[("name", "claims")]) >= 3.0, "its queue is warm");
-
-    assert_eq!(standby.get("/livez").await.unwrap().status, 200);
-    standby.pause().unwrap();
-    let answer = tokio::time::timeout(Duration::from_secs(2), standby.get("/livez")).await;
-    assert!(answer.is_err(), "a stopped process answered {answer:?}");
-    standby.resume().unwrap();
-    eventually("life after a stop", async || {
-        standby.get("/livez").await.ok().filter(|answer| answer.status == 200)
-    })
-    .await;
 }

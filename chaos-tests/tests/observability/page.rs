@@ -2,17 +2,14 @@
 
 use std::path::Path;
 
-use chaos_tests::{
-    browser::Browser,
-    cluster::{self, Scope},
-    http,
-};
+use chaos_tests::{browser::Browser, http};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{
-    cast::Cast,
+use crate::{
+    fails_first,
     jaeger::{named, trace_of},
+    scope, stage,
 };
 
 /// The picture of this page for the documentation, where `trace-picture.sh` asks for one.
@@ -20,33 +17,22 @@ pub(crate) async fn photograph(page: &str) {
     if let Some(picture) = std::env::var_os("TRACE_PICTURE") {
         let browser =
             Browser::find().expect("there is no chromium on PATH (Debian: apt-get install chromium)");
-        // TEMPORARY
-        let base = page.split("/trace/").next().unwrap();
-        let id = page.rsplit('/').next().unwrap();
-        std::fs::write(
-            "/tmp/six-one.json",
-            http::get(&format!("{base}/api/traces/{id}")).await.unwrap().body,
-        )
-        .unwrap();
-        std::fs::write(
-            "/tmp/six-all.json",
-            http::get(&format!("{base}/api/traces?service=kube-provisioner&limit=20")).await.unwrap().body,
-        )
-        .unwrap();
         browser.photograph(page, Path::new(&picture)).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn jaeger_serves_a_page_of_each_trace_that_tells_a_failure_the_binding_and_the_deletion() {
-    let plane = cluster::shared().await.unwrap();
-    let jaeger = plane.jaeger().unwrap();
-    let cast = Cast::start(Scope::new(plane).await.unwrap(), 1, Some(&jaeger.otlp)).await;
-    cast.fail_once();
-    let uid = cast.claim("data").await;
-    let volume = cast.volume_of("data").await;
+    let scope = scope().await;
+    let jaeger = scope.plane().jaeger().unwrap();
+    let stage = stage(scope, 1, Some(&jaeger.otlp)).await;
+    let class = stage.class("c", |_| ()).await.unwrap();
+    stage.ledger.set(&[fails_first("data")]).unwrap();
+    let uid = stage.claim("data", &class).await.unwrap().uid().unwrap();
+    let volume = stage.volume_of("data").await.unwrap();
     trace_of(jaeger, &uid, |spans| !named(spans, "provision").is_empty()).await;
-    cast.delete("data", &volume).await;
+    stage.delete_claim("data").await.unwrap();
+    stage.volume_gone(&volume).await.unwrap();
     let deletion = volume.uid().unwrap();
     trace_of(jaeger, &deletion, |spans| !named(spans, "delete").is_empty()).await;
 
@@ -67,7 +53,7 @@ async fn jaeger_serves_a_page_of_each_trace_that_tells_a_failure_the_binding_and
     let drawn = browser.contents(&jaeger.page_of(&uid)).await.unwrap();
     let deletion = deletion.replace('-', "");
     for text in [
-        &format!("Claim {}/data", cast.scope.namespace()),
+        &format!("Claim {}/data", stage.scope.namespace()),
         "r0 tries and fails: no space",
         "waiting · BackingOff",
         "r0 makes the volume again (attempt 2)",

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use chaos_tests::{
     binaries::Program,
-    cluster::{self, Scope},
+    cluster::Scope,
     control_plane::{ControlPlane, Options},
+    ledger::stage::DEADLINE,
 };
 use futures::{StreamExt, stream};
 use kube::ResourceExt;
 
-use super::{
-    cast::{Cast, DEADLINE, eventually},
+use crate::{
+    eventually, fails_first, gated,
     jaeger::{Span, named, only, trace_of},
     metrics::scrape,
-    page,
+    page, scope, stage,
 };
 
 /// The waits of a trace for this reason.
@@ -26,23 +27,22 @@ fn waits<'a>(spans: &'a [Span], reason: &str) -> Vec<&'a Span> {
 
 #[tokio::test]
 async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_deletion_links_to_it() {
-    let plane = cluster::shared().await.unwrap();
-    let jaeger = plane.jaeger().unwrap();
-    let cast = Cast::start(Scope::new(plane).await.unwrap(), 2, Some(&jaeger.otlp)).await;
-    let first = cast.leader().await;
+    let scope = scope().await;
+    let jaeger = scope.plane().jaeger().unwrap();
+    let stage = stage(scope, 2, Some(&jaeger.otlp)).await;
+    let class = stage.class("c", |_| ()).await.unwrap();
+    let first = stage.leader().await.unwrap();
 
-    cast.fail_once();
-    cast.close_gate();
-    let uid = cast.claim("data").await;
-    cast.wait_calls(1).await;
+    stage.ledger.set(&[fails_first("data"), gated()]).unwrap();
+    let uid = stage.claim("data", &class).await.unwrap().uid().unwrap();
+    stage.ledger.wait_begun("provision", 2, DEADLINE).await.unwrap();
     // What is not exported yet dies with the leader. The attempt itself would be told at its end only.
     let underway = |spans: &[Span]| !named(spans, "provision attempt under way").is_empty();
     trace_of(jaeger, &uid, underway).await;
-    cast.replicas[first].kill().await.unwrap();
-    let second = cast.leader_but(Some(first)).await;
-    cast.wait_calls(2).await;
-    cast.open_gate();
-    let volume = cast.volume_of("data").await;
+    stage.replicas[first].kill().await.unwrap();
+    stage.ledger.wait_begun("provision", 3, DEADLINE).await.unwrap();
+    stage.ledger.open("gate").unwrap();
+    let volume = stage.volume_of("data").await.unwrap();
 
     let whole = |spans: &[Span]| !named(spans, "provision").is_empty();
     let spans = trace_of(jaeger, &uid, whole).await;
@@ -52,7 +52,7 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     assert_eq!(root.tag("error"), None);
 
     // The first leader's failed attempt, and the one it was in when it died.
-    let names = [first, second].map(|place| cast.replicas[place].name());
+    let names = [first, 1 - first].map(|place| stage.replicas[place].name());
     let by = |span: &&&Span, name: &str| span.tag("kube_provisioner.identity").unwrap().starts_with(name);
     let attempts = named(&spans, "provision attempt");
     assert_eq!(attempts.len(), 2, "{spans:#?}");
@@ -78,7 +78,8 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     assert!(parents.contains(&failed.id()) && parents.contains(&done.id()));
     let call = calls.iter().find(|call| call.parent() == Some(done.id())).unwrap();
     let handed = format!("00-{}-{}-01", uid.replace('-', ""), call.id());
-    assert_eq!(cast.calls()[1], handed, "the backend got another context");
+    let calls = stage.ledger.begun("provision").unwrap();
+    assert_eq!(calls[2].request["traceparent"], handed, "the backend got another context");
     assert!(call.start() >= died.end() && call.duration() <= done.duration());
 
     // All hangs below the root, and lies in its time.
@@ -93,7 +94,8 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
     assert!(gap[0].end() <= done.start());
     assert_eq!(waits(&spans, "Binding").len(), 1);
 
-    cast.delete("data", &volume).await;
+    stage.delete_claim("data").await.unwrap();
+    stage.volume_gone(&volume).await.unwrap();
     let whole = |spans: &[Span]| !named(spans, "delete").is_empty();
     let spans = trace_of(jaeger, &volume.uid().unwrap(), whole).await;
     let (root, attempt) = (only(&spans, "delete"), only(&spans, "delete attempt"));
@@ -110,17 +112,18 @@ async fn one_trace_tells_a_provisioning_across_the_death_of_a_leader_and_the_del
 
 #[tokio::test]
 async fn a_leader_that_stops_ends_its_attempt_with_an_error_in_the_same_trace() {
-    let plane = cluster::shared().await.unwrap();
-    let jaeger = plane.jaeger().unwrap();
-    let cast = Cast::start(Scope::new(plane).await.unwrap(), 2, Some(&jaeger.otlp)).await;
-    let first = cast.leader().await;
-    cast.close_gate();
-    let uid = cast.claim("data").await;
-    cast.wait_calls(1).await;
-    cast.replicas[first].terminate(DEADLINE).await.unwrap();
-    cast.wait_calls(2).await;
-    cast.open_gate();
-    cast.volume_of("data").await;
+    let scope = scope().await;
+    let jaeger = scope.plane().jaeger().unwrap();
+    let stage = stage(scope, 2, Some(&jaeger.otlp)).await;
+    let class = stage.class("c", |_| ()).await.unwrap();
+    let first = stage.leader().await.unwrap();
+    stage.ledger.set(&[gated()]).unwrap();
+    let uid = stage.claim("data", &class).await.unwrap().uid().unwrap();
+    stage.ledger.wait_begun("provision", 1, DEADLINE).await.unwrap();
+    stage.replicas[first].terminate(DEADLINE).await.unwrap();
+    stage.ledger.wait_begun("provision", 2, DEADLINE).await.unwrap();
+    stage.ledger.open("gate").unwrap();
+    stage.volume_of("data").await.unwrap();
     let spans = trace_of(jaeger, &uid, |spans| !named(spans, "provision").is_empty()).await;
     let cut: Vec<_> = spans.iter().filter(|span| span.tag("error").is_some()).collect();
     let mut reasons: Vec<_> = cut.iter().map(|span| (span.name(), span.tag("error.type").unwrap())).collect();
@@ -135,27 +138,29 @@ async fn the_death_of_jaeger_costs_spans_that_are_counted_and_no_claim() {
     let options = Options { jaeger: true, controller_manager_qps: Some(500), ..Options::default() };
     let plane = ControlPlane::start(options).await.unwrap();
     let otlp = plane.jaeger().unwrap().otlp.clone();
-    let cast = Cast::start(Scope::new(&plane).await.unwrap(), 1, Some(&otlp)).await;
+    let stage = stage(Scope::new(&plane).await.unwrap(), 1, Some(&otlp)).await;
+    let class = stage.class("c", |_| ()).await.unwrap();
     let claims: Vec<String> = (0..500).map(|n| format!("c{n}")).collect();
     let create = async |names: &[String]| {
-        stream::iter(names).for_each_concurrent(16, async |name| drop(cast.claim(name).await)).await;
+        let created = async |name: &String| drop(stage.claim(name, &class).await.unwrap());
+        stream::iter(names).for_each_concurrent(16, created).await;
     };
     let (before, after) = claims.split_at(100);
     create(before).await;
-    let exported = async || scrape(&cast.replicas[0]).await.sum("kube_provisioner_spans_exported_total");
+    let exported = async || scrape(&stage.replicas[0]).await.sum("kube_provisioner_spans_exported_total");
     eventually("exported spans", async || (exported().await > 0.0).then_some(())).await;
     plane.kill(Program::Jaeger).unwrap();
     create(after).await;
     for name in &claims {
-        cast.scope.wait_bound(name, DEADLINE).await.unwrap();
+        stage.scope.wait_bound(name, DEADLINE).await.unwrap();
     }
     let dropped = eventually("dropped spans", async || {
-        let dropped = scrape(&cast.replicas[0]).await.sum("kube_provisioner_spans_dropped_total");
+        let dropped = scrape(&stage.replicas[0]).await.sum("kube_provisioner_spans_dropped_total");
         (dropped > 100.0).then_some(dropped)
     });
     dropped.await;
-    let resident = cast.replicas[0].resident_bytes().unwrap();
+    let resident = stage.replicas[0].resident_bytes().unwrap();
     assert!(resident < 150 << 20, "{resident} bytes are resident");
-    let log = cast.replicas[0].log_text().unwrap();
+    let log = stage.replicas[0].log_text().unwrap();
     assert_eq!(log.matches("traces can't be exported").count(), 1, "told more than once");
 }

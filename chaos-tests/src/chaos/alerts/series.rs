@@ -17,12 +17,24 @@ const AT: &str = "3m";
 pub(super) struct Samples {
     /// By series with its labels: what each scrape had of it.
     series: BTreeMap<String, Vec<Option<String>>>,
-    /// Every metric that a scrape declared, also those without series yet.
-    declared: BTreeSet<String>,
+    /// Every metric that there is, by the reference: what has not happened yet has no series in a scrape.
+    known: BTreeSet<String>,
     scrapes: usize,
 }
 
 impl Samples {
+    /// None yet, of the metrics that the reference page has.
+    pub(super) fn of(reference: &str) -> Self {
+        let rows = reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        Self { known: rows.map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// The metrics of `expressions` that no scrape had.
+    pub(super) fn unseen<'a>(&self, expressions: &'a [String]) -> BTreeSet<&'a str> {
+        let asked = expressions.iter().flat_map(|expression| metrics_in(expression));
+        asked.filter(|metric| !self.has_series(metric)).collect()
+    }
+
     /// One scrape of all replicas: the name of each, and its text.
     pub(super) fn scraped(&mut self, texts: &[(String, String)]) {
         for (instance, text) in texts {
@@ -34,9 +46,7 @@ impl Samples {
     }
 
     fn line(&mut self, instance: &str, line: &str) {
-        if let Some(kind) = line.strip_prefix("# TYPE ") {
-            self.declared.extend(kind.split(' ').next().map(str::to_owned));
-        } else if let Some((series, value)) = line.rsplit_once(' ').filter(|_| !line.starts_with('#')) {
+        if let Some((series, value)) = line.rsplit_once(' ').filter(|_| !line.starts_with('#')) {
             let values = self.series.entry(scraped_from(instance, series)).or_default();
             values.resize(self.scrapes, None);
             values.push(Some(value.to_owned()));
@@ -71,18 +81,16 @@ impl Samples {
         let asked = metrics_in(expression);
         ensure!(!asked.is_empty(), "{expression:?} asks for none of our metrics");
         for metric in &asked {
-            ensure!(self.declares(metric), "{expression:?} asks for {metric}, which no replica has");
+            ensure!(self.is_known(metric), "{expression:?} asks for {metric}, which no replica has");
         }
         let compares = ["<", ">", " and ", " unless "].iter().any(|sign| expression.contains(sign));
         Ok(!compares && asked.iter().all(|metric| self.has_series(metric)))
     }
 
-    /// The text format declares a counter with or without its suffix, and a histogram without.
-    fn declares(&self, metric: &str) -> bool {
-        let bare = ["_total", "_bucket", "_sum", "_count", "_info"]
-            .iter()
-            .filter_map(|end| metric.strip_suffix(end));
-        bare.chain([metric]).any(|name| self.declared.contains(name))
+    /// The reference has histograms without their suffixes.
+    fn is_known(&self, metric: &str) -> bool {
+        let bare = ["_bucket", "_sum", "_count"].iter().filter_map(|end| metric.strip_suffix(end));
+        bare.chain([metric]).any(|name| self.known.contains(name))
     }
 
     fn has_series(&self, metric: &str) -> bool {
@@ -112,12 +120,10 @@ mod tests {
     use super::*;
 
     fn samples() -> Samples {
-        let mut samples = Samples::default();
-        let scrape = |depth: &str| {
-            format!(
-                "# TYPE workqueue_depth gauge\nworkqueue_depth{{name=\"a\"}} {depth}\n# TYPE workqueue_adds counter\n"
-            )
-        };
+        let mut samples =
+            Samples::of("| `workqueue_depth` | gauge |\n| `workqueue_adds_total` | counter |\n");
+        let scrape =
+            |depth: &str| format!("# TYPE workqueue_depth gauge\nworkqueue_depth{{name=\"a\"}} {depth}\n");
         samples.scraped(&[("r0".to_owned(), scrape("1"))]);
         samples.scraped(&[("r0".to_owned(), scrape("2")), ("r1".to_owned(), scrape("0"))]);
         samples
@@ -140,5 +146,7 @@ mod tests {
         assert!(ask("up").is_err(), "none of ours");
         let poor = ask("rate(workqueue_adds_total[5m])").unwrap_err().to_string();
         assert!(poor.contains("only 1"), "{poor}");
+        let asked = ["sum(workqueue_depth)", "rate(workqueue_adds_total[5m])"].map(str::to_owned);
+        assert_eq!(samples().unseen(&asked), BTreeSet::from(["workqueue_adds_total"]));
     }
 }

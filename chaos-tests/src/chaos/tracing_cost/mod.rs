@@ -47,10 +47,10 @@ const PROMISE: f64 = 1.10;
 #[derive(Clone, Debug, Args)]
 pub struct TracingCost {
     /// Claims of each turn, made and deleted
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 200)]
     claims: usize,
     /// How often each has its turn
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 12)]
     rounds: usize,
     /// Measure this program [default: a release build of this checkout]
     #[arg(long)]
