@@ -12,6 +12,7 @@ use super::{
 use crate::history::What;
 
 const CLEAN: &str = "exit status: 0";
+const PAUSE: &str = "pause";
 
 /// A replica ends only by a fault that ends it, cleanly if it was asked to, or cleanly when all is over.
 pub(super) fn nobody_ends(reading: &Reading<'_>, bounds: &Bounds, verdict: &mut Verdict) {
@@ -39,18 +40,18 @@ fn flaw(status: &str, faults: &[&str], over: bool) -> Option<&'static str> {
     let clean = status == CLEAN;
     match faults {
         [] if over && clean => None,
-        [] => Some("and nobody had ended it"),
-        // One that stands still can't stop when it is asked to, and is killed.
+        faults if !faults.iter().any(|kind| ends(kind)) => Some("and nobody had ended it"),
+        // One that stands still can't stop when it is asked to, and is killed in the end.
         faults if clean || faults.iter().any(|kind| first_part(kind) != "term") => None,
         _ => Some("though it was only asked to stop"),
     }
 }
 
-/// The kinds of faults in this time that end the process of `party`.
+/// The kinds of faults in this time that end the process of `party`, or let it stand still.
 fn faults_of<'a>(reading: &Reading<'a>, party: &str, since: u64, to: u64) -> Vec<&'a str> {
     let in_time = reading.entries.iter().filter(|entry| (since..=to).contains(&entry.at));
     let kind = |what: &'a What| match what {
-        What::Fault { kind, target, over: false, .. } if target == party && ends(kind) => Some(&**kind),
+        What::Fault { kind, target, over: false, .. } if target == party && (ends(kind) || kind == PAUSE) => Some(&**kind),
         _ => None,
     };
     in_time.filter_map(|entry| kind(&entry.what)).collect()
@@ -156,6 +157,8 @@ mod tests {
     fn who_was_asked_to_stop_and_ended_badly_is_found() {
         let history = [started(0), fault(S, "term", "r0"), exited(2 * S, "exit status: 70")];
         bad(&history, NobodyEnds, &["r0", "only asked to stop"]);
+        let still = [started(0), fault(S, "pause", "r0"), fault(S, "term", "r0"), exited(2 * S, "signal: 9 (SIGKILL)")];
+        good(&still, NobodyEnds);
     }
 
     fn size(at: u64, threads: usize, files: usize, resident: u64) -> Entry {

@@ -11,7 +11,7 @@ use crate::{
     proxy::{Record, Request},
 };
 
-/// Of these kinds a fault ends the process that it befalls; the first part of the kind, up to a dash, counts.
+/// Of these kinds a fault may end the process that it befalls; the first part of the kind, up to a dash, counts.
 const ENDS: [&str; 6] = ["kill", "term", "restart", "crash", "limit", "oom"];
 
 /// A time in which a replica believed to lead.

@@ -12,12 +12,12 @@ use super::{
 
 const WIDTH: f64 = 1160.0;
 /// Names of lanes stand left of this.
-const LEFT: f64 = 150.0;
+const LEFT: f64 = 186.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 26.0;
 const LANE: f64 = 26.0;
-const ROW: f64 = 15.0;
-const THIN: f64 = 7.0;
+const ROW: f64 = 16.0;
+const THIN: f64 = 9.0;
 /// Calls of one operation that run at once stand in so many rows.
 const ROWS: usize = 4;
 const GAP: f64 = 12.0;
@@ -84,7 +84,7 @@ impl<'a> Picture<'a> {
     }
 
     fn bar(&mut self, class: &str, span: Span, y: f64, height: f64, title: &str) {
-        let (x, width) = (self.x(span.from), self.width(span, 1.5));
+        let (x, width) = (self.x(span.from), self.width(span, 2.2));
         self.add(format_args!(
             "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height}' rx='2'>\
              <title>{}</title></rect>",
@@ -103,7 +103,7 @@ impl<'a> Picture<'a> {
                 let title = format!("{} leads in epoch {}, {}", lane.party, lead.epoch, words(lead.span));
                 let class = format!("e{}", self.colour(lead.epoch));
                 self.bar(&class, lead.span, self.y + 4.0, LANE - 8.0, &title);
-                self.inscribe(&lead.epoch.to_string(), lead.span);
+                self.inscribe("on", &lead.epoch.to_string(), lead.span, LANE);
             }
             self.y += LANE;
         }
@@ -111,11 +111,11 @@ impl<'a> Picture<'a> {
     }
 
     /// Writes on a bar, if it is long enough.
-    fn inscribe(&mut self, text: &str, span: Span) {
+    fn inscribe(&mut self, class: &str, text: &str, span: Span, height: f64) {
         let (x, width) = (self.x(span.from), self.width(span, 0.0));
-        if width > 7.0 * text.len() as f64 + 8.0 {
-            let y = self.y + LANE / 2.0 + 4.0;
-            self.add(format_args!("<text class='on' x='{:.1}' y='{y:.1}'>{}</text>", x + 6.0, escape(text)));
+        if width > 7.0f64.mul_add(text.len() as f64, 8.0) {
+            let (x, y) = (x + 6.0, self.y + height / 2.0 + 4.0);
+            self.add(format_args!("<text class='{class}' x='{x:.1}' y='{y:.1}'>{}</text>", escape(text)));
         }
     }
 
@@ -165,7 +165,8 @@ impl<'a> Picture<'a> {
                 if self.width(fault.span, 0.0) < 4.0 {
                     self.diamond(fault.span.from, &title);
                 } else {
-                    self.bar("fault", fault.span, self.y + 3.0, ROW - 6.0, &title);
+                    self.bar("fault", fault.span, self.y + 1.5, ROW - 3.0, &title);
+                    self.inscribe("whom", &fault.target, fault.span, ROW - 1.0);
                 }
             }
             self.y += ROW + 2.0;

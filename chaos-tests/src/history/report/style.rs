@@ -20,7 +20,7 @@ main{max-width:1240px;margin:0 auto;padding:32px 24px 64px}
 h1{font-size:28px;line-height:1.2;margin:0 0 4px}
 h2{font-size:19px;margin:44px 0 6px}
 h3{font-size:15px;margin:0}
-p{margin:4px 0 12px;max-width:80ch}
+p{margin:4px 0 12px;max-width:80ch;text-wrap:balance}
 .soft,small{color:var(--soft)}
 code{font:13px/1.4 ui-monospace,'DejaVu Sans Mono',monospace}
 .good{color:var(--good)}.bad{color:var(--bad)}
@@ -54,6 +54,7 @@ figcaption{display:flex;flex-wrap:wrap;gap:2px 14px;align-items:baseline;margin-
 figure>div{overflow-x:auto}
 svg{display:block;width:100%;min-width:760px;height:auto}
 svg text{font:11px system-ui,'DejaVu Sans',sans-serif;fill:var(--ink)}
+svg .whom{font-size:9.5px;fill:var(--soft);pointer-events:none}
 svg .axis{fill:var(--soft)}svg .on{fill:#fff;font-weight:600;pointer-events:none}
 @media(prefers-color-scheme:dark){svg .on{fill:#10141a}}
 svg .grid{stroke:var(--line)}svg .edge{stroke:var(--soft);stroke-dasharray:3 3}

@@ -74,7 +74,7 @@ pub(super) fn controls(controls: &[Control]) -> String {
 /// Every run.
 pub(super) fn runs(runs: &[Run]) -> String {
     let mut table = String::from(
-        "<div class='wide'><table class='runs'><thead><tr><th scope='col'>scenario<th scope='col'>seconds\
+        "<div class='wide'><table class='runs'><thead><tr><th scope='col'>scenario<th scope='col'>seed<th scope='col'>seconds\
          <th scope='col'>leaders<th scope='col'>entries<th scope='col'>faults<th scope='col'>verdict\
          <th scope='col'>run it again<tbody>",
     );
@@ -88,15 +88,16 @@ pub(super) fn runs(runs: &[Run]) -> String {
             run.skipped.iter().map(|it| format!("<br><small>not here: {}</small>", escape(it))).collect();
         let _ = write!(
             table,
-            "<tr><th scope='row'>{}<td>{:.0}<td>{leaders}<td>{}<td>{}{skipped}<td>{verdict}<td><code>{}</code>",
+            "<tr><th scope='row'>{}<td>{}<td>{:.0}<td>{leaders}<td>{}<td>{}{skipped}<td>{verdict}<td><code>{}</code>",
             escape(&run.scenario),
+            run.seed,
             run.seconds,
             run.entries,
             chips(run),
             escape(&run.replay),
         );
         if !run.verdict.violations.is_empty() {
-            let _ = write!(table, "<tr><td colspan='7'>{}", flaws(run));
+            let _ = write!(table, "<tr><td colspan='8'>{}", flaws(run));
         }
     }
     table.push_str("</table></div>");
