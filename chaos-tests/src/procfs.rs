@@ -74,12 +74,12 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     memory(pid, "VmRSS:")
 }
 
-/// The memory that the process `pid` has mapped, in bytes.
+/// The memory of its own that the process `pid` may write to, in bytes: heaps and stacks, used or not.
 ///
 /// # Errors
 /// If there is no such process, or if it has ended.
-pub fn mapped_bytes(pid: u32) -> Result<u64> {
-    memory(pid, "VmSize:")
+pub fn writable_bytes(pid: u32) -> Result<u64> {
+    memory(pid, "VmData:")
 }
 
 /// The most memory that the process `pid` has ever had resident, in bytes.
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_bytes() {
-        let status = "Name:\tx\nVmSize:\t    4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
+        let status = "Name:\tx\nVmData:\t    4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
         assert_eq!(parse_memory(status, "VmRSS:"), Some(2 << 20));
-        assert_eq!(parse_memory(status, "VmSize:"), Some(4 << 20));
+        assert_eq!(parse_memory(status, "VmData:"), Some(4 << 20));
         assert_eq!(parse_memory("Name:\tx\nState:\tZ (zombie)\n", "VmRSS:"), None);
     }
 

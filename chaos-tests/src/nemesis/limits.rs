@@ -1,4 +1,4 @@
-//! Limits of a running replica, put so low that it meets them: files that it may have open, memory that it may map.
+//! Limits of a running replica, put so low that it meets them: files that it may have open, memory that it may use.
 //!
 //! Without a file to spare a replica has to live on: calls of the backend fail, requests too, and all is repeated
 //! once there are files again. Without memory a program is aborted: whoever runs it starts it again. In neither case
@@ -7,7 +7,10 @@
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::{procfs, replica::Replica};
+use crate::{
+    procfs,
+    replica::{Replica, Spec},
+};
 
 /// A limit of one process. Dropping it lifts it.
 #[derive(Debug)]
@@ -27,13 +30,21 @@ impl Limit {
         Self::put(replica, Resource::Nofile, open + spare)
     }
 
-    /// A replica may map `spare` bytes more than it has mapped now.
+    /// A replica's heaps and stacks may grow by `spare` bytes. What it has mapped without a right to write is not
+    /// counted: C libraries reserve a lot of that, and grow into it.
     ///
     /// # Errors
     /// If it has ended, or is somebody else's.
     pub fn memory(replica: &Replica, spare: u64) -> Result<Self> {
-        let mapped = procfs::mapped_bytes(replica.pid())?;
-        Self::put(replica, Resource::As, mapped + spare)
+        let writable = procfs::writable_bytes(replica.pid())?;
+        Self::put(replica, Resource::Data, writable + spare)
+    }
+
+    /// A replica that may never have more than `files` files open, however often it is started.
+    #[must_use]
+    pub fn from_start(spec: Spec, files: u64) -> Spec {
+        let own = [format!("--nofile={files}"), "--".to_owned(), spec.program.display().to_string()];
+        Spec { program: "prlimit".into(), args: own.into_iter().chain(spec.args).collect(), ..spec }
     }
 
     /// Ends it. Of a process that has ended meanwhile, there is nothing left to lift.

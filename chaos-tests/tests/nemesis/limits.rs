@@ -1,8 +1,10 @@
 //! Replicas without files or memory to spare.
 
-use chaos_tests::{ledger::stage::DEADLINE, nemesis::limits::Limit};
+use std::os::unix::process::ExitStatusExt;
 
+use chaos_tests::{ledger::stage::DEADLINE, nemesis::limits::Limit, replica::Replica};
 use kube::ResourceExt;
+use rustix::process::Signal;
 
 use crate::start;
 
@@ -30,25 +32,32 @@ async fn a_leader_that_can_open_no_file_lives_on_and_makes_everything_once_it_ca
 }
 
 #[tokio::test]
-async fn a_leader_without_memory_ends_or_lives_on_and_nothing_leaks() {
+async fn a_replica_that_may_never_open_what_it_needs_ends_and_says_why() {
+    let stage = crate::stage().await;
+    let spec = stage.spec("r0", None).await.unwrap();
+    let replica = Replica::start(&stage.scope, Limit::from_start(spec, 10)).unwrap();
+    assert_eq!(replica.wait_exit(DEADLINE).await.unwrap().code(), Some(1));
+    assert!(replica.log_text().unwrap().contains("Too many open files"));
+}
+
+#[tokio::test]
+async fn a_leader_that_runs_out_of_memory_ends_and_nothing_leaks() {
     let mut stage = crate::stage().await;
     let spec = stage.spec("r0", None).await.unwrap();
     start(&mut stage, spec).await;
     stage.leader().await.unwrap();
     let class = stage.class("a", |_| ()).await.unwrap();
-    let limit = Limit::memory(&stage.replicas[0], 0).unwrap();
-    for number in 0..20 {
-        stage.claim(&format!("data-{number}"), &class).await.unwrap();
+    let limit = Limit::memory(&stage.replicas[0], 1 << 20).unwrap();
+    let claims: Vec<String> = (0..20).map(|number| format!("data-{number}")).collect();
+    for claim in &claims {
+        stage.claim(claim, &class).await.unwrap();
     }
-    let ended = stage.replicas[0].wait_exit(std::time::Duration::from_secs(5)).await;
-    eprintln!("without memory: {ended:?}");
+    let ended = stage.replicas[0].wait_exit(DEADLINE).await.unwrap();
+    assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()));
     limit.lift();
-    if ended.is_ok() {
-        stage.replicas[0].restart().unwrap();
-        stage.replicas[0].wait_ready(DEADLINE).await.unwrap();
-    }
-    for number in 0..20 {
-        stage.volume_of(&format!("data-{number}")).await.unwrap();
+    stage.replicas[0].restart().unwrap();
+    for claim in &claims {
+        stage.volume_of(claim).await.unwrap();
     }
     stage.finish(&[]).await.unwrap();
 }
