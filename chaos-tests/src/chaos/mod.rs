@@ -14,7 +14,6 @@ pub mod failover;
 pub mod history;
 pub mod load;
 mod numbers;
-pub mod picture;
 pub mod random;
 pub mod stall;
 pub mod terms;

@@ -39,9 +39,9 @@ impl Holds {
         if has && before.is_none() {
             state.held.insert(volume.uid.clone(), false);
         } else if !has && before == Some(false) {
-            state
-                .flaws
-                .push(format!("somebody took the finalizer of somebody else off volume {}", volume.name));
+            let words = format!("somebody took the finalizer of somebody else off volume {}", volume.name);
+            let at = clock::raw_nanos();
+            state.violations.push(Violation { invariant: Invariant::NothingPreciousDeleted, at, words });
             state.held.insert(volume.uid.clone(), true);
         }
     }

@@ -145,7 +145,8 @@ impl Rounds {
     pub(super) fn conclude(&self) -> Result<()> {
         let report = self.report();
         if let Some(directory) = &self.directory {
-            fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
             report.write(directory)?;
         }
         let Totals { runs, faults, facts, violations, controls, caught } = report.totals();

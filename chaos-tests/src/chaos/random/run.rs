@@ -16,17 +16,12 @@ use super::{
     fault::Act,
     observe, odd,
     plan::Plan,
-    rest,
-    strike, work,
+    rest, strike, work,
     world::{Setting, World},
 };
 use crate::{
     control_plane::ControlPlane,
-    history::{
-        self, Entry, What,
-        check::Bounds,
-        report::Run,
-    },
+    history::{self, Entry, What, check::Bounds, report::Run},
     nemesis::{clock, network},
 };
 

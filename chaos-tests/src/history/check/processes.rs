@@ -51,7 +51,9 @@ fn flaw(status: &str, faults: &[&str], over: bool) -> Option<&'static str> {
 fn faults_of<'a>(reading: &Reading<'a>, party: &str, since: u64, to: u64) -> Vec<&'a str> {
     let in_time = reading.entries.iter().filter(|entry| (since..=to).contains(&entry.at));
     let kind = |what: &'a What| match what {
-        What::Fault { kind, target, over: false, .. } if target == party && (ends(kind) || kind == PAUSE) => Some(&**kind),
+        What::Fault { kind, target, over: false, .. } if target == party && (ends(kind) || kind == PAUSE) => {
+            Some(&**kind)
+        }
         _ => None,
     };
     in_time.filter_map(|entry| kind(&entry.what)).collect()
@@ -157,7 +159,12 @@ mod tests {
     fn who_was_asked_to_stop_and_ended_badly_is_found() {
         let history = [started(0), fault(S, "term", "r0"), exited(2 * S, "exit status: 70")];
         bad(&history, NobodyEnds, &["r0", "only asked to stop"]);
-        let still = [started(0), fault(S, "pause", "r0"), fault(S, "term", "r0"), exited(2 * S, "signal: 9 (SIGKILL)")];
+        let still = [
+            started(0),
+            fault(S, "pause", "r0"),
+            fault(S, "term", "r0"),
+            exited(2 * S, "signal: 9 (SIGKILL)"),
+        ];
         good(&still, NobodyEnds);
     }
 
