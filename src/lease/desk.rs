@@ -114,7 +114,7 @@ impl Desk {
         let ending = inner.machine.take_ending();
         self.follow_the_end(inner, ending.as_ref());
         let begun = self.follow_the_term(inner, before);
-        let restored = ending == Some(Ending::Restored);
+        let restored = inner.machine.take_went_back();
         self.publish(inner, begun, restored);
     }
 

@@ -63,6 +63,7 @@ impl Machine {
     pub(super) fn go_back(&mut self) {
         self.own = None;
         self.doubtful.clear();
+        self.went_back = true;
         self.end(Ending::Restored);
     }
 

@@ -151,6 +151,8 @@ pub(crate) struct Machine {
     term: Option<Term>,
     stepping_down: bool,
     ending: Option<Ending>,
+    /// Whether the store went back, until it is told.
+    went_back: bool,
 }
 
 impl std::hash::Hash for Candidate {
@@ -172,6 +174,7 @@ impl Machine {
             term: None,
             stepping_down: false,
             ending: None,
+            went_back: false,
         }
     }
 
@@ -306,6 +309,12 @@ impl Machine {
     /// Why the last leadership ended, told once.
     pub(crate) fn take_ending(&mut self) -> Option<Ending> {
         self.ending.take()
+    }
+
+    /// Whether a read has found the Lease older than it was, told once. It mostly does when nobody leads: putting a
+    /// backup back takes longer than any hold.
+    pub(crate) fn take_went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
     }
 
     /// Who stands in the Lease, as far as is known.

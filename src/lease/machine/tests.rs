@@ -133,6 +133,16 @@ fn only_a_read_may_go_back_and_it_ends_the_leadership() {
     let mut machine = leader();
     assert_eq!(read(&mut machine, at(16), stored(1, Some("me"), 100)), Shown::Held);
     assert_eq!(machine.take_ending(), Some(Ending::Restored));
+    assert!(machine.take_went_back() && !machine.take_went_back(), "it is told once");
+}
+
+#[test]
+fn a_store_that_went_back_is_noticed_also_by_who_does_not_lead() {
+    let mut machine = Machine::new(candidate());
+    read(&mut machine, at(0), stored(7, Some("other"), 1));
+    assert!(!machine.take_went_back());
+    read(&mut machine, at(16), stored(3, Some("other"), 2));
+    assert!(machine.take_went_back() && machine.take_ending().is_none());
 }
 
 #[test]
