@@ -15,7 +15,11 @@ use crate::{
     actors::auditor::{Subject, Survey},
     clock::SystemClock,
     cluster::{Calls, Permissions, clients, with_sources},
-    lifecycle::{names, orphan::OrphanPolicy},
+    lease::RESTORED_ANNOTATION,
+    lifecycle::{
+        names,
+        orphan::{OrphanPolicy, Spared},
+    },
     options::ControllerOptions,
     provisioner::{Asset, Capabilities},
     telemetry::metrics::Metrics,
@@ -87,25 +91,38 @@ async fn survey(served: &ProvisionerSettings, calls: &Calls, cluster: &str) -> R
     };
     // Without a cache every suspect is read live.
     let survey = subject.survey(0, |suspects| async move { suspects }).await;
-    Ok(findings(options, capabilities, survey.map_err(Failure::Runtime)?))
+    let (namespace, lease) = (served.leader_election.namespace(), served.leader_election.name_for(options));
+    // Who may not read the Lease still learns what the assets are.
+    let restored = calls.lease_annotation(&namespace, &lease, RESTORED_ANNOTATION).await.ok().flatten();
+    Ok(findings(options, capabilities, survey.map_err(Failure::Runtime)?, restored.is_some()))
 }
 
-fn findings(options: &ControllerOptions, backend: Capabilities, survey: Survey) -> Vec<Finding> {
+fn findings(
+    options: &ControllerOptions,
+    backend: Capabilities,
+    survey: Survey,
+    restored: bool,
+) -> Vec<Finding> {
     let finding = |asset: &Asset, state, why: String| Finding {
         provisioner: options.provisioner_name.clone(),
         asset: asset.volume_name.clone(),
         state,
         why,
     };
-    let orphans =
-        survey.unclaimed.iter().map(|asset| finding(asset, "orphan", fate(options, backend, asset)));
+    let orphans = survey
+        .unclaimed
+        .iter()
+        .map(|asset| finding(asset, "orphan", fate(options, backend, asset, restored)));
     let spared = survey.spared.iter().map(|(asset, why)| finding(asset, "spared", why.to_string()));
     orphans.chain(spared).collect()
 }
 
 /// What would become of an orphan once it was seen as one for long enough.
-fn fate(options: &ControllerOptions, backend: Capabilities, asset: &Asset) -> String {
+fn fate(options: &ControllerOptions, backend: Capabilities, asset: &Asset, restored: bool) -> String {
     let held = if asset.unused { "never held data" } else { "may hold data" };
+    if restored {
+        return format!("belongs to no volume and no claim, {held}; {}", Spared::StoreRestored);
+    }
     let policy = if backend.keep { options.orphans } else { OrphanPolicy::Report };
     let removed = match policy {
         OrphanPolicy::Report => false,
@@ -135,7 +152,6 @@ fn table(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::orphan::Spared;
 
     fn asset(unused: bool) -> Asset {
         Asset { volume_name: "pvc-1".to_owned(), unused, ..Asset::default() }
@@ -149,8 +165,16 @@ mod tests {
             assets: 3,
             unclaimed: vec![asset(true), asset(false)],
             spared: vec![(asset(true), Spared::Kept)],
+            ..Survey::default()
         };
-        let text = table(&findings(&options, backend, survey));
+        let restored = table(&findings(
+            &options,
+            backend,
+            Survey { unclaimed: vec![asset(true)], ..Survey::default() },
+            true,
+        ));
+        assert!(restored.trim_end().ends_with("is taken off the Lease"), "{restored}");
+        let text = table(&findings(&options, backend, survey, false));
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows.len(), 4);
         assert!(rows[1].contains("orphan") && rows[1].ends_with("removed"), "{}", rows[1]);

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim},
+};
 use kube::{
     Client, Resource,
     api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -131,6 +134,22 @@ impl Calls {
     pub async fn claim_lives(&self, claim: &AssetClaim) -> Result<bool, CallError> {
         let now = self.read_claim(&claim.namespace, &claim.name).await?;
         Ok(now.is_some_and(|now| *now.uid == *claim.uid))
+    }
+
+    /// What an annotation of a Lease says; `None` if it, or the Lease, is not there.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn lease_annotation(
+        &self,
+        namespace: &str,
+        name: &str,
+        annotation: &str,
+    ) -> Result<Option<String>, CallError> {
+        let what = format!("read lease {namespace}/{name}");
+        let request = at::<Lease>(Some(namespace)).get(name, &GetParams::default());
+        let lease: Option<PartialObjectMeta<Lease>> = found(self.read(what, request).await)?;
+        Ok(lease.and_then(|lease| lease.metadata.annotations?.remove(annotation)))
     }
 
     /// Creates a volume.

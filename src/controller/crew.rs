@@ -10,7 +10,10 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, core::PartialObjectMeta};
 use kube_runtime::{watcher, watcher::Event};
-use tokio::{runtime, sync::oneshot};
+use tokio::{
+    runtime,
+    sync::{oneshot, watch as watch_channel},
+};
 
 use super::{ProvisionController, RunError, Served, panics::PanicWatch};
 use crate::{
@@ -135,12 +138,13 @@ impl Crew {
     async fn start(controller: ProvisionController, calls: Calls, cluster: &str) -> Result<Self, RunError> {
         warn_of_version(&controller, &calls).await;
         let mut members = Vec::new();
+        let anew = Arc::new(watch_channel::Sender::new(()));
         for served in &controller.served {
             let capabilities = capabilities(served).await;
-            members.push(member(&controller, served, capabilities, &calls, cluster));
+            members.push(member(&controller, served, capabilities, &calls, cluster, &anew));
         }
         let arbiters: Vec<Recipient<News>> = members.iter().map(|m| m.arbiter.clone().recipient()).collect();
-        start_watchers(&controller, &arbiters).map_err(|error| client_error(&controller, error))?;
+        start_watchers(&controller, &arbiters, &anew).map_err(|error| client_error(&controller, error))?;
         Ok(Self { members })
     }
 
@@ -206,6 +210,7 @@ fn member(
     capabilities: Capabilities,
     calls: &Calls,
     cluster: &str,
+    anew: &Arc<watch_channel::Sender<()>>,
 ) -> Member {
     let options = &served.options;
     let provisioner: Arc<str> = options.provisioner_name.as_str().into();
@@ -213,8 +218,14 @@ fn member(
     let recorder = RecorderActor::new(writer, controller.clock.clone(), controller.metrics.clone()).start();
     let arbiter =
         start_arbiter(controller, served, capabilities, calls, cluster, recorder.clone().recipient());
-    let auditor = start_auditor(controller, served, capabilities, calls, cluster, &arbiter, recorder.clone());
-    let elector = start_elector(controller, served, &arbiter, &auditor, recorder.recipient());
+    let campaign = campaign(controller, served);
+    let setup = auditor::Setup {
+        restores: Some(campaign.restore_report()),
+        ..auditing(controller, served, capabilities, calls, cluster, &arbiter, recorder.clone())
+    };
+    let auditor = AuditorActor::new(setup).start();
+    let followers = Followers { arbiter: arbiter.clone(), auditor, anew: anew.clone() };
+    let elector = start_elector(controller, served, campaign, followers, recorder.recipient());
     Member { provisioner, drain_budget: options.drain_budget, arbiter, elector }
 }
 
@@ -279,7 +290,7 @@ fn rules(served: &Served) -> Rules {
     }
 }
 
-fn start_auditor(
+fn auditing(
     controller: &ProvisionController,
     served: &Served,
     capabilities: Capabilities,
@@ -287,9 +298,9 @@ fn start_auditor(
     cluster: &str,
     arbiter: &Addr<ArbiterActor>,
     recorder: Addr<RecorderActor>,
-) -> Addr<AuditorActor> {
+) -> auditor::Setup {
     let Served { options, election, backend } = served;
-    let setup = auditor::Setup {
+    auditor::Setup {
         subject: auditor::Subject {
             provisioner: backend.clone(),
             name: options.provisioner_name.as_str().into(),
@@ -316,38 +327,51 @@ fn start_auditor(
         },
         arbiter: arbiter.clone(),
         recorder: recorder.recipient(),
+        restores: None,
         clock: controller.clock.clone(),
         metrics: controller.metrics.clone(),
-    };
-    AuditorActor::new(setup).start()
+    }
 }
 
-fn start_elector(
-    controller: &ProvisionController,
-    served: &Served,
-    arbiter: &Addr<ArbiterActor>,
-    auditor: &Addr<AuditorActor>,
-    recorder: Recipient<Record>,
-) -> Addr<ElectorActor> {
+fn campaign(controller: &ProvisionController, served: &Served) -> Campaign {
     let Served { options, election, .. } = served;
-    let (namespace, lease) = (election.namespace(), election.name_for(options));
     let candidate = CandidateOptions {
         lease: LeaseOptions {
-            namespace: namespace.clone(),
-            name: lease.clone(),
+            namespace: election.namespace(),
+            name: election.name_for(options),
             labels: election.lease_labels.clone(),
             timing: election.timing(),
         },
         provisioner: options.provisioner_name.clone(),
         identity: controller.identity.clone(),
     };
-    let campaign = Campaign::new(candidate, controller.cluster.clone(), controller.clock.clone());
+    Campaign::new(candidate, controller.cluster.clone(), controller.clock.clone())
+}
+
+/// Who follows what an Elector publishes.
+struct Followers {
+    arbiter: Addr<ArbiterActor>,
+    auditor: Addr<AuditorActor>,
+    anew: Arc<watch_channel::Sender<()>>,
+}
+
+fn start_elector(
+    controller: &ProvisionController,
+    served: &Served,
+    campaign: Campaign,
+    followers: Followers,
+    recorder: Recipient<Record>,
+) -> Addr<ElectorActor> {
+    let Served { options, election, .. } = served;
+    let Followers { arbiter, auditor, anew } = followers;
     let setup = elector::Setup {
         provisioner: options.provisioner_name.as_str().into(),
-        namespace,
-        lease,
+        namespace: election.namespace(),
+        lease: election.name_for(options),
         leaders: vec![arbiter.clone().recipient(), auditor.clone().recipient()],
-        auditor: auditor.clone().recipient(),
+        arbiter: arbiter.recipient(),
+        auditor: auditor.recipient(),
+        anew,
         recorder,
         health: controller.health.clone(),
         metrics: controller.metrics.clone(),
@@ -355,8 +379,12 @@ fn start_elector(
     ElectorActor::begin(setup, campaign)
 }
 
-fn start_watchers(controller: &ProvisionController, arbiters: &[Recipient<News>]) -> Result<(), kube::Error> {
-    let watch = Watch { controller, arbiters };
+fn start_watchers(
+    controller: &ProvisionController,
+    arbiters: &[Recipient<News>],
+    anew: &watch_channel::Sender<()>,
+) -> Result<(), kube::Error> {
+    let watch = Watch { controller, arbiters, anew };
     watch.start(
         Kind::Claims,
         News::Claims,
@@ -387,6 +415,7 @@ fn start_watchers(controller: &ProvisionController, arbiters: &[Recipient<News>]
 struct Watch<'a> {
     controller: &'a ProvisionController,
     arbiters: &'a [Recipient<News>],
+    anew: &'a watch_channel::Sender<()>,
 }
 
 impl Watch<'_> {
@@ -395,8 +424,8 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         wrap: Wrap<T>,
-        events: impl FnOnce(Client) -> S,
-        slim: impl Fn(K) -> Arc<T> + Send + 'static,
+        events: impl Fn(Client) -> S + Send + 'static,
+        slim: impl Fn(K) -> Arc<T> + Clone + Send + 'static,
     ) -> Result<(), kube::Error>
     where
         K: Debug + Send + 'static,
@@ -408,7 +437,8 @@ impl Watch<'_> {
             WatcherActor::new(kind, wrap, self.arbiters.to_vec(), health.clone(), metrics.clone()).start();
         let heard = watcher.clone();
         let client = clients::for_watches(cluster, metrics, move || heard.do_send(Watched))?;
-        WatcherActor::follow(&watcher, watch::batches(events(client), slim).boxed());
+        let begin = move || watch::batches(events(client.clone()), slim.clone()).boxed();
+        WatcherActor::follow(&watcher, self.anew.subscribe(), begin);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use super::{
     contest::{Contest, SPREAD},
     desk::Desk,
     layer::LeaseWire,
-    machine::Candidate,
+    machine::{Candidate, Relapse},
     options::jitter,
     trouble::Troubles,
     watching,
@@ -63,6 +63,19 @@ impl Resignation {
     }
 }
 
+/// Where a replica tells that it found out, by other means than the Lease, that the store was restored.
+#[derive(Clone)]
+pub struct RestoreReport(Arc<Desk>);
+
+impl RestoreReport {
+    /// An asset was made for a claim at this version, which the claims have not reached. Ends a leadership, unless the
+    /// Lease tells of a restore already.
+    pub fn mark_ahead(&self, version: u64) {
+        self.0.with(|machine, _| machine.relapsed(Relapse::Mark(version)));
+        self.0.changed.notify_one();
+    }
+}
+
 /// A candidate for one Lease. Made in one place, driven by [`run`](Self::run) on any tokio runtime.
 pub struct Campaign {
     options: CandidateOptions,
@@ -91,6 +104,12 @@ impl Campaign {
     #[must_use]
     pub fn resignation(&self) -> Resignation {
         Resignation(self.orders.0.clone())
+    }
+
+    /// Where it is told that the store was restored.
+    #[must_use]
+    pub fn restore_report(&self) -> RestoreReport {
+        RestoreReport(self.desk.clone())
     }
 
     /// What a test runs against a scripted API server.

@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     CandidateOptions, Epoch, LeaderGuard, LeaseState, LeaseStatus, Takeover,
-    machine::{Candidate, Ending, Machine},
+    machine::{Candidate, Ending, Machine, Restored},
 };
 use crate::clock::{BootTime, Clock};
 
@@ -50,6 +50,8 @@ impl Desk {
             leaderships: 0,
             problem: Some(unread.clone()),
             restores: 0,
+            restored: None,
+            restored_from: 0,
         };
         let inner = Inner {
             machine: Machine::new(Arc::new(candidate)),
@@ -114,8 +116,8 @@ impl Desk {
         let ending = inner.machine.take_ending();
         self.follow_the_end(inner, ending.as_ref());
         let begun = self.follow_the_term(inner, before);
-        let restored = inner.machine.take_went_back();
-        self.publish(inner, begun, restored);
+        let forgets = inner.machine.take_forgets();
+        self.publish(inner, begun, forgets);
     }
 
     fn follow_the_end(&self, inner: &mut Inner, ending: Option<&Ending>) {
@@ -126,7 +128,6 @@ impl Desk {
         };
         if ended && let Some(guard) = inner.guard.take() {
             guard.end();
-            guard.believes();
             let lease = &self.lease;
             let why = ending.map_or_else(|| Ending::Lapsed.to_string(), ToString::to_string);
             tracing::warn!(lease, epoch = %guard.epoch(), why, "no longer leader");
@@ -142,8 +143,6 @@ impl Desk {
                 inner.machine.lapse(BootTime::from_boot(std::time::Duration::MAX));
                 let ending = inner.machine.take_ending();
                 self.follow_the_end(inner, ending.as_ref());
-            } else {
-                guard.believes();
             }
             return None;
         }
@@ -158,18 +157,19 @@ impl Desk {
             lease = &self.lease, epoch = %epoch, since_last_sign = ?takeover.since_last_sign,
             since_free = ?takeover.since_free, "leader"
         );
-        let guard = LeaderGuard::new(epoch, term.valid_until, self.clock.clone());
-        guard.believes();
-        inner.guard = Some(guard);
+        inner.guard = Some(LeaderGuard::new(epoch, term.valid_until, self.clock.clone()));
         Some(takeover)
     }
 
-    fn publish(&self, inner: &Inner, begun: Option<Takeover>, restored: bool) {
+    fn publish(&self, inner: &Inner, begun: Option<Takeover>, forgets: bool) {
         let problem = inner.problem(&self.lease);
         let state = inner.state(problem.as_deref());
+        let Restored { told, from } = inner.machine.restored();
         self.status.send_if_modified(|status| {
-            let same = status.state.says_the_same(&state) && status.problem == problem && !restored;
-            if same {
+            let same = status.state.says_the_same(&state)
+                && status.problem == problem
+                && (status.restored.as_deref(), status.restored_from) == (told.as_deref(), from);
+            if same && !forgets {
                 return false;
             }
             self.log(status, &state, problem.as_deref());
@@ -177,7 +177,9 @@ impl Desk {
             status.problem = problem;
             status.leaderships += u64::from(begun.is_some());
             status.takeover = begun.or(status.takeover);
-            status.restores += u64::from(restored);
+            status.restores += u64::from(forgets);
+            status.restored = told.as_deref().map(ToOwned::to_owned);
+            status.restored_from = from;
             true
         });
     }
@@ -237,7 +239,7 @@ impl std::fmt::Display for Ending {
             Self::Overwritten(Some(holder)) => write!(f, "{holder} stands in the Lease"),
             Self::Overwritten(None) => f.write_str("the Lease was emptied"),
             Self::Deleted => f.write_str("the Lease was deleted"),
-            Self::Restored => f.write_str("the Lease went back to an older version, as after a restore"),
+            Self::Restored => f.write_str("the API server's store was restored from a backup"),
             Self::OtherProvisioner(name) => write!(f, "the Lease says it belongs to {name}"),
             Self::GivenUp => f.write_str("given up"),
         }

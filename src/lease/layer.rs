@@ -63,6 +63,35 @@ impl Service<Request<Body>> for LeaseWire {
 impl LeaseWire {
     async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let path = request.uri().path().to_owned();
+        let found = self.read_once(&path, request).await?;
+        // What is told changes the Lease: the next write builds on it as it is then.
+        if self.tell_of_restore(&path).await? {
+            return self.read_once(&path, Request::get(&path).body(Body::empty())?).await;
+        }
+        Ok(found)
+    }
+
+    /// Writes into the Lease that the store was restored, if that is known and does not stand there. Whether it did.
+    /// Leader or not: whoever finds it out may be the only one who can.
+    async fn tell_of_restore(&self, path: &str) -> Result<bool, BoxError> {
+        let now = wire::wall_stamp();
+        let patch = self.desk.with(|machine, _| {
+            machine.untold().map(|(relapse, found)| self.marks.restored(found, relapse, now))
+        });
+        let Some(patch) = patch else { return Ok(false) };
+        let request = Request::patch(path)
+            .header(header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(Body::from(serde_json::to_vec(&patch)?))?;
+        let (status, body) = self.send("patch", request).await?;
+        if !status.is_success() {
+            return Ok(false);
+        }
+        let stored = wire::read(&serde_json::from_slice(&body)?)?;
+        self.desk.with(|machine, now| machine.told(now, stored));
+        Ok(true)
+    }
+
+    async fn read_once(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let ticket = self.desk.with(|machine, _| machine.begin_read());
         let (status, body) = self.send("get", request).await?;
         match status {
@@ -76,7 +105,7 @@ impl LeaseWire {
             StatusCode::NOT_FOUND => {
                 let shown = self.desk.with(|machine, now| machine.end_read(now, ticket, None));
                 if shown == Shown::Absent {
-                    self.make_vacant(&path).await?;
+                    self.make_vacant(path).await?;
                 }
                 Ok(answer(StatusCode::OK, &wire::absent(&self.name, &self.marks.me)))
             }

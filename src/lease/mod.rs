@@ -21,9 +21,12 @@ mod trouble;
 mod watching;
 mod wire;
 
-pub use campaign::{Campaign, CampaignError, Resignation, Resigned};
+pub use campaign::{Campaign, CampaignError, Resignation, Resigned, RestoreReport};
 pub use guard::{Epoch, LeaderGuard, NotLeading};
 pub use options::{CandidateOptions, Identity, LeaseOptions, lease_name};
 pub use status::{LeaseState, LeaseStatus, Takeover};
 pub use timing::{LeaseTiming, TimingError};
-pub use wire::{PROVISIONER as PROVISIONER_ANNOTATION, RELEASED_BY as RELEASED_BY_ANNOTATION};
+pub use wire::{
+    PROVISIONER as PROVISIONER_ANNOTATION, RELEASED_BY as RELEASED_BY_ANNOTATION,
+    RESTORED as RESTORED_ANNOTATION, RESTORED_FROM as RESTORED_FROM_ANNOTATION,
+};

@@ -56,7 +56,11 @@ pub struct LeaseStatus {
     pub leaderships: u64,
     /// Something is wrong that does not (or not yet) end a leadership: readiness should say so.
     pub problem: Option<String>,
-    /// How often a read found the Lease at a version older than one seen before: the API server's store
-    /// was restored from a backup, and what is cached of it must be read anew.
+    /// How often it was found out that the API server's store was restored from a backup: what is cached of it must
+    /// be read anew.
     pub restores: u64,
+    /// What the Lease tells of a restore, until people have taken that off: orphans are only reported.
+    pub restored: Option<String>,
+    /// The newest version of a claim that is known from before a restore: marks up to it show no other one.
+    pub restored_from: u64,
 }

@@ -13,7 +13,10 @@ use kube_runtime::{
     watcher::{self, Event},
 };
 
+use tokio::sync::watch;
+
 use super::{
+    LeaseStatus,
     desk::{Desk, Reporter},
     options::jitter,
     trouble::Trouble,
@@ -46,12 +49,33 @@ impl Backoff for Pauses {
 
 /// Follows the Lease until it is dropped.
 pub(super) async fn follow(api: Api<Lease>, name: &str, desk: Arc<Desk>) {
+    let mut status = desk.subscribe();
+    loop {
+        // A watch from a version that the restored store has not reached keeps silent until it has.
+        tokio::select! {
+            () = follow_once(api.clone(), name, &desk) => {}
+            () = restored(&mut status) => {}
+        }
+    }
+}
+
+async fn restored(status: &mut watch::Receiver<LeaseStatus>) {
+    let seen = status.borrow_and_update().restores;
+    while status.changed().await.is_ok() {
+        if status.borrow_and_update().restores != seen {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+async fn follow_once(api: Api<Lease>, name: &str, desk: &Desk) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
     let mut events = std::pin::pin!(watcher::watcher(api, config).backoff(Pauses));
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => take_in(event, &desk),
-            Err(error) => failed(&error, &desk),
+            Ok(event) => take_in(event, desk),
+            Err(error) => failed(&error, desk),
         }
     }
 }

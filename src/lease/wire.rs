@@ -8,13 +8,21 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::machine::{Kind, Name, Release, Shown, Stamp, Stored};
+use super::machine::{Kind, Name, Relapse, Release, Restored, Shown, Stamp, Stored};
 
 /// Annotation of a Lease that was given up: by whom, and the renewTime of that write.
 pub const RELEASED_BY: &str = "kube-provisioner.dev/released-by";
 
 /// Annotation with the full name of the provisioner, since two names can map to one Lease name.
 pub const PROVISIONER: &str = "kube-provisioner.dev/provisioner";
+
+/// Annotation of a Lease whose store was found to have been restored from a backup: when, by whom and how. While it
+/// stands orphans are only reported; people take it off.
+pub const RESTORED: &str = "kube-provisioner.dev/restored";
+
+/// Annotation beside [`RESTORED`], which stays: the newest version of a claim that an asset's mark carried from before
+/// a restore.
+pub const RESTORED_FROM: &str = "kube-provisioner.dev/restored-from";
 
 /// Shown to kube-leader-election as the holder of a Lease whose real holder it must not see.
 const SOMEBODY: &str = "not-this-replica";
@@ -41,6 +49,10 @@ pub(crate) fn read(lease: &Value) -> Result<Stored, Unreadable> {
             .map_or(Duration::ZERO, Duration::from_secs),
         released_by: annotation(lease, RELEASED_BY).and_then(release),
         provisioner: annotation(lease, PROVISIONER).map(Name::from),
+        restored: Restored {
+            told: annotation(lease, RESTORED).map(Name::from),
+            from: annotation(lease, RESTORED_FROM).and_then(|text| text.parse().ok()).unwrap_or_default(),
+        },
     })
 }
 
@@ -159,6 +171,22 @@ impl Marks {
                 metadata.insert("annotations".into(), json!({ RELEASED_BY: released_by }));
             }
         }
+    }
+
+    /// A PATCH that tells of a restore, for the Lease as it was found.
+    pub(crate) fn restored(&self, found: &Stored, relapse: Relapse, now: Stamp) -> Value {
+        let Restored { told, from } = &found.restored;
+        let how = match relapse {
+            Relapse::Lease => "the Lease had gone back to an older version".to_owned(),
+            Relapse::Mark(version) => format!("an asset was made for a claim at version {version}"),
+        };
+        let by = format!("found out at {} by {}: {how}", written_stamp(now), self.me);
+        let told = told.as_deref().unwrap_or(&by);
+        let mut annotations = json!({ RESTORED: told });
+        if let (Relapse::Mark(version), Some(annotations)) = (relapse, annotations.as_object_mut()) {
+            annotations.insert(RESTORED_FROM.into(), version.max(*from).to_string().into());
+        }
+        json!({ "metadata": { "resourceVersion": found.version.to_string(), "annotations": annotations } })
     }
 
     /// A Lease that nobody holds: made where there was none, so that there is a version to observe.

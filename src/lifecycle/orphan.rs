@@ -36,6 +36,8 @@ pub enum Spared {
     ReportOnly,
     /// It may hold data, and orphans with data are only reported.
     HoldsData,
+    /// The API server's store was restored: its volume may be among what was lost.
+    StoreRestored,
 }
 
 impl fmt::Display for Spared {
@@ -51,6 +53,10 @@ impl fmt::Display for Spared {
                 write!(f, "a call for it may be under way; it is looked at again in {rest:?}")
             }
             Self::ReportOnly => f.write_str("orphans are only reported (--orphans=report)"),
+            Self::StoreRestored => f.write_str(
+                "the API server's store was restored from a backup: orphans are only reported until the annotation \
+                 kube-provisioner.dev/restored is taken off the Lease",
+            ),
             Self::HoldsData => f.write_str(
                 "it may hold data, and only unused orphans are deleted (--orphans=delete deletes all)",
             ),
@@ -90,6 +96,14 @@ pub fn suspect(asset: &Asset, installation: &str) -> Result<(), Spared> {
         return Err(Spared::NoMark);
     }
     Ok(())
+}
+
+/// The version of the claim that the mark carries, if this installation made it; else 0.
+#[must_use]
+pub fn marked_version(asset: &Asset, installation: &str) -> u64 {
+    let ours = asset.installation.as_deref() == Some(installation);
+    let version = asset.claim.as_ref().filter(|_| ours).and_then(|claim| claim.resource_version.parse().ok());
+    version.unwrap_or_default()
 }
 
 /// All volumes of the cluster, whoever made them, as far as they can protect an asset.
@@ -132,6 +146,8 @@ impl Users {
 #[derive(Debug)]
 pub struct Audit {
     policy: OrphanPolicy,
+    /// The Lease tells of a restore of the store.
+    restored: bool,
     /// Longer than the longest backend call.
     grace: Duration,
     since: BootTime,
@@ -157,9 +173,15 @@ pub struct Round {
 impl Audit {
     /// An audit that begins at `since`, when this replica came to lead.
     #[must_use]
-    pub fn new(policy: OrphanPolicy, grace: Duration, backend: Capabilities, since: BootTime) -> Self {
+    pub fn new(
+        policy: OrphanPolicy,
+        grace: Duration,
+        backend: Capabilities,
+        restored: bool,
+        since: BootTime,
+    ) -> Self {
         let policy = if backend.keep { policy } else { OrphanPolicy::Report };
-        Self { policy, grace, since, suspects: HashMap::new(), reported: BTreeSet::new() }
+        Self { policy, restored, grace, since, suspects: HashMap::new(), reported: BTreeSet::new() }
     }
 
     /// Takes the assets that belong to nothing now. What is not among them is no suspect any more.
@@ -196,6 +218,7 @@ impl Audit {
 
     fn verdict(&self, asset: &Asset) -> Result<(), Spared> {
         match self.policy {
+            _ if self.restored => Err(Spared::StoreRestored),
             OrphanPolicy::Report => Err(Spared::ReportOnly),
             OrphanPolicy::Auto if !asset.unused => Err(Spared::HoldsData),
             OrphanPolicy::Auto | OrphanPolicy::Delete => Ok(()),
@@ -237,7 +260,26 @@ mod tests {
 
     fn audit(policy: OrphanPolicy, keep: bool) -> Audit {
         let backend = Capabilities { list: true, keep, ..Capabilities::default() };
-        Audit::new(policy, Duration::from_secs(300), backend, at(1000))
+        Audit::new(policy, Duration::from_secs(300), backend, false, at(1000))
+    }
+
+    #[test]
+    fn after_a_restore_no_policy_deletes() {
+        for policy in [OrphanPolicy::Auto, OrphanPolicy::Delete] {
+            let mut audit = Audit { restored: true, ..audit(policy, true) };
+            audit.round(vec![asset()], at(1000));
+            let round = audit.round(vec![asset()], at(2000));
+            assert_eq!((round.doomed, round.reported), (vec![], vec![(asset(), Spared::StoreRestored)]));
+        }
+    }
+
+    #[test]
+    fn only_our_own_marks_tell_a_version() {
+        let claim = AssetClaim { resource_version: "42".to_owned(), ..AssetClaim::default() };
+        let marked = Asset { claim: Some(claim), ..asset() };
+        assert_eq!(marked_version(&marked, "here"), 42);
+        assert_eq!(marked_version(&marked, "there"), 0, "another cluster counts for itself");
+        assert_eq!(marked_version(&asset(), "here"), 0);
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub enum Reason {
     OrphanedAsset,
     /// A replica began or stopped to lead.
     LeaderElection,
+    /// The API server's store was restored from a backup.
+    StoreRestored,
 }
 
 impl Reason {
@@ -82,6 +84,7 @@ impl Reason {
             Self::VolumeDelete => "VolumeDelete",
             Self::OrphanedAsset => "OrphanedAsset",
             Self::LeaderElection => "LeaderElection",
+            Self::StoreRestored => "StoreRestored",
         }
     }
 
@@ -94,6 +97,7 @@ impl Reason {
                 | Self::ProvisioningCleanupFailed
                 | Self::VolumeFailedDelete
                 | Self::OrphanedAsset
+                | Self::StoreRestored
         )
     }
 }

@@ -17,6 +17,7 @@ mod outage;
 mod outcomes;
 mod probes;
 mod requests;
+mod restore;
 mod retry;
 mod topology;
 mod volumes;

@@ -284,6 +284,20 @@ impl Handler<LeadershipChanged> for ArbiterActor {
     }
 }
 
+/// The API server's store went back in time: forget what was known of it, and wait until it was listed anew.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Forget;
+
+impl Handler<Forget> for ArbiterActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Forget, ctx: &mut Self::Context) {
+        self.arbiter.forget_all(self.setup.clock.now());
+        self.carry_out(ctx);
+    }
+}
+
 /// The mark of the leadership under `guard` was read.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -74,6 +74,8 @@ pub(super) struct Running {
     pub newer: bool,
     /// The volume was seen to go meanwhile.
     pub volume_gone: bool,
+    /// The store went back in time since: what comes of it says nothing about what is now.
+    pub outdated: bool,
 }
 
 impl PartialEq for Running {
@@ -150,8 +152,16 @@ impl Entry {
 
     /// An operation starts.
     pub(super) fn run(&mut self, task: Task, lane: Lane, class: Arc<str>, started: BootTime) {
-        let running =
-            Running { task, lane, class, started, changed: false, newer: false, volume_gone: false };
+        let running = Running {
+            task,
+            lane,
+            class,
+            started,
+            changed: false,
+            newer: false,
+            volume_gone: false,
+            outdated: false,
+        };
         self.state = State::Running(Box::new(running));
     }
 

@@ -24,7 +24,8 @@ use std::{
 
 pub use self::{
     actor::{
-        ArbiterActor, Drain, Finished, LeadershipChanged, MarkRead, News, RemoveOrphans, Setup, UnknownAmong,
+        ArbiterActor, Drain, Finished, Forget, LeadershipChanged, MarkRead, News, RemoveOrphans, Setup,
+        UnknownAmong,
     },
     queue::Lane,
     story::{Story, Waited},
@@ -141,6 +142,8 @@ pub struct Arbiter {
     alarms: BinaryHeap<Reverse<(BootTime, Key)>>,
     tickets: Ticket,
     synced: BTreeSet<Kind>,
+    /// The kinds of which nothing has been listed since all was forgotten.
+    forgotten: BTreeSet<Kind>,
     leadership: Option<LeaderGuard>,
     /// The version of claims below which the cache is not trusted; `None` until it was read.
     mark: Option<Version>,
@@ -163,6 +166,7 @@ impl Arbiter {
             alarms: BinaryHeap::new(),
             tickets: 0,
             synced: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
             leadership: None,
             mark: None,
             draining: false,
@@ -267,6 +271,23 @@ impl Arbiter {
         }
         self.consider_all(now);
         self.dispatch(now);
+    }
+
+    /// The API server's store went back in time: what is cached and remembered is of another history. Nothing is
+    /// dispatched before everything was listed anew.
+    pub fn forget_all(&mut self, now: BootTime) {
+        self.leadership(None, now);
+        self.world = self.world.emptied();
+        self.synced.clear();
+        self.forgotten.extend(Kind::ALL);
+        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        for key in keys {
+            self.leave_queue(&key);
+            match self.entries.get_mut(&key) {
+                Some(Entry { state: State::Running(running), .. }) => running.outdated = true,
+                _ => drop(self.entries.remove(&key)),
+            }
+        }
     }
 
     /// The mark of the leadership under `guard` was read.

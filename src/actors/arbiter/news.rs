@@ -113,7 +113,12 @@ impl Arbiter {
 
     pub(super) fn list_progress<T>(&mut self, kind: Kind, news: &watch::News<T>, now: BootTime) {
         match news {
-            watch::News::Relisting => self.world.relisting(kind),
+            watch::News::Relisting => {
+                self.forgotten.remove(&kind);
+                self.world.relisting(kind);
+            }
+            // The end of a list that began before everything was forgotten tells nothing.
+            watch::News::Synced if self.forgotten.contains(&kind) => {}
             watch::News::Synced => {
                 let gone = self.world.synced(kind);
                 self.touch_all(gone, now);

@@ -33,7 +33,12 @@ impl Arbiter {
             entry.orphan = None;
         }
         self.line_mut(running.lane).ended(&running.class);
-        let verdict = self.file(key, &running, outcome, jitter, now);
+        let verdict = if running.outdated {
+            self.entries.remove(key);
+            Verdict::Moot("the API server's store was restored".to_owned())
+        } else {
+            self.file(key, &running, outcome, jitter, now)
+        };
         let took = now.saturating_since(running.started);
         let wanted = wanted.unwrap_or(running.started);
         self.effects.push(Effect::Ended(Ended { task: running.task, took, wanted, verdict }));

@@ -1,6 +1,7 @@
 //! Orders of news, outcomes and leaderships against the pure Arbiter.
 
 mod endings;
+mod restored;
 mod telling;
 
 use super::*;

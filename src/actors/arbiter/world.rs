@@ -97,6 +97,12 @@ impl World {
         Self { served, naming, ..Self::default() }
     }
 
+    /// An empty world of the same.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::new(self.served.clone(), self.naming.clone())
+    }
+
     /// The key of the work for a claim with this UID.
     #[must_use]
     pub fn key_of(&self, claim_uid: &str) -> Key {

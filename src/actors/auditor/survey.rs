@@ -40,6 +40,10 @@ pub struct Survey {
     pub unclaimed: Vec<Asset>,
     /// Assets that are left alone, and why.
     pub spared: Vec<(Asset, Spared)>,
+    /// The newest version of a claim that a mark of ours carries.
+    pub newest_mark: u64,
+    /// That version, if the claims have not reached it: the store was restored from a backup.
+    pub ahead: Option<u64>,
 }
 
 impl Subject {
@@ -60,6 +64,7 @@ impl Subject {
         let mut suspects = Vec::new();
         for asset in self.list(epoch).await? {
             survey.assets += 1;
+            survey.newest_mark = survey.newest_mark.max(orphan::marked_version(&asset, &self.installation));
             match orphan::suspect(&asset, &self.installation) {
                 Ok(()) => suspects.push(asset),
                 Err(why) => survey.spared.push((asset, why)),
@@ -70,6 +75,19 @@ impl Subject {
             self.read_live(unknown, &mut survey).await.map_err(|error| error.to_string())?;
         }
         Ok(survey)
+    }
+
+    /// Compares the newest mark of a survey with the version of the claims now, which in one history is higher: the
+    /// marks were read before it.
+    ///
+    /// # Errors
+    /// A message saying what could not be read.
+    pub async fn compare(&self, survey: &Survey) -> Result<Option<u64>, String> {
+        if survey.newest_mark == 0 {
+            return Ok(None);
+        }
+        let now = self.calls.claims_mark().await.map_err(|error| error.to_string())?;
+        Ok(Some(survey.newest_mark).filter(|mark| *mark > now))
     }
 
     async fn list(&self, epoch: u64) -> Result<Vec<Asset>, String> {

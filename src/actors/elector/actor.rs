@@ -3,12 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
+use tokio::sync::watch;
 
 use super::{Posture, Turn, role};
 use crate::{
-    actors::{arbiter::LeadershipChanged, auditor::Restored, recorder::Record},
+    actors::{
+        arbiter::{Forget, LeadershipChanged},
+        auditor::Restored,
+        recorder::Record,
+    },
     known_bugs::{self, Bug},
-    lease::{Campaign, Epoch, LeaseState, LeaseStatus, Resignation, Resigned},
+    lease::{Campaign, Epoch, LeaseState, LeaseStatus, RESTORED_ANNOTATION, Resignation, Resigned},
     lifecycle::tell::{About, Kind, Note, Reason},
     telemetry::{health::Health, metrics::Metrics},
 };
@@ -23,8 +28,12 @@ pub struct Setup {
     pub lease: String,
     /// Who is told that a leadership begins or ends, the Arbiter first.
     pub leaders: Vec<Recipient<LeadershipChanged>>,
-    /// Who is told that the API server's store went back in time.
+    /// Who forgets what it knows when the API server's store went back in time.
+    pub arbiter: Recipient<Forget>,
+    /// Who is told what the Lease says of restores.
     pub auditor: Recipient<Restored>,
+    /// Has everything listed anew.
+    pub anew: Arc<watch::Sender<()>>,
     /// Where people are told.
     pub recorder: Recipient<Record>,
     /// The board that probes read. A replica that is not alive does not go on renewing.
@@ -40,6 +49,8 @@ pub struct ElectorActor {
     posture: Posture,
     /// How many restores of the API server's store were seen.
     restores: u64,
+    /// What the Lease last said of them.
+    restored: Restored,
 }
 
 impl ElectorActor {
@@ -51,7 +62,13 @@ impl ElectorActor {
             Self::follow(&campaign, ctx.address());
             let resignation = campaign.resignation();
             Self::run(campaign, &setup);
-            Self { setup, resignation, posture: Posture::default(), restores: 0 }
+            Self {
+                setup,
+                resignation,
+                posture: Posture::default(),
+                restores: 0,
+                restored: Restored::default(),
+            }
         })
     }
 
@@ -105,14 +122,37 @@ impl ElectorActor {
         self.tell(epoch, format!("{} stopped leading", status.identity));
     }
 
-    fn restored(&self) {
-        let provisioner = &self.setup.provisioner;
-        tracing::error!(
-            %provisioner,
-            "the Lease went back to an older version: the API server's store was restored from a backup; \
-             orphans are only reported until this process is restarted"
-        );
-        self.setup.auditor.do_send(Restored);
+    /// Before anything else follows from the same news: a new leadership works on nothing that was known before.
+    fn hear_of_restores(&mut self, status: &LeaseStatus) {
+        if status.restores > self.restores {
+            self.restores = status.restores;
+            self.setup.arbiter.do_send(Forget);
+            self.setup.anew.send_replace(());
+        }
+        let restored = Restored { told: status.restored.clone(), from: status.restored_from };
+        if restored != self.restored {
+            self.tell_of_restore(&restored);
+            self.setup.auditor.do_send(restored.clone());
+            self.restored = restored;
+        }
+    }
+
+    fn tell_of_restore(&self, now: &Restored) {
+        let Setup { provisioner, lease, metrics, .. } = &self.setup;
+        metrics.leadership.restored(lease, now.told.is_some());
+        match &now.told {
+            Some(told) if self.restored.told.as_ref() != Some(told) => {
+                tracing::error!(
+                    %provisioner, lease, told, annotation = RESTORED_ANNOTATION,
+                    "the API server's store was restored from a backup: orphans are only reported until the annotation \
+                     is taken off the Lease"
+                );
+            }
+            None if self.restored.told.is_some() => {
+                tracing::info!(%provisioner, lease, "the restore was dealt with: orphans are audited as configured");
+            }
+            _ => {}
+        }
     }
 
     fn publish(&self, change: &LeadershipChanged) {
@@ -143,14 +183,11 @@ impl Handler<News> for ElectorActor {
     type Result = ();
 
     fn handle(&mut self, News(status): News, _: &mut Self::Context) {
+        self.hear_of_restores(&status);
         match self.posture.turn(&status.state) {
             Turn::Begin(guard) => self.begun(&status, guard),
             Turn::End(epoch) => self.ended(&status, &epoch),
             Turn::Same => {}
-        }
-        if status.restores > self.restores {
-            self.restores = status.restores;
-            self.restored();
         }
         let Setup { provisioner, health, .. } = &self.setup;
         if let LeaseState::NotReady { reason } = &status.state {

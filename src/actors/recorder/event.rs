@@ -86,6 +86,7 @@ const fn action(reason: Reason) -> &'static str {
         | Reason::VolumeDelete
         | Reason::OrphanedAsset => "Delete",
         Reason::LeaderElection => "LeaderElection",
+        Reason::StoreRestored => "Audit",
     }
 }
 

@@ -12,6 +12,9 @@ use crate::{
     telemetry::{health::Health, metrics::Metrics},
 };
 
+/// Says that everything is to be listed anew.
+pub type Anew = tokio::sync::watch::Receiver<()>;
+
 /// How a batch of one kind becomes the Arbiter's message.
 pub type Wrap<T> = fn(Arc<Vec<watch::News<Arc<T>>>>) -> News;
 
@@ -42,15 +45,28 @@ where
         Self { kind, wrap, arbiters, health, metrics, pulse: Pulse::default() }
     }
 
-    /// Follows `batches` on the runtime's workers. A batch is taken when the one before it has reached
-    /// every Arbiter, so that a busy Arbiter slows its watch and nothing piles up.
-    pub fn follow(me: &Addr<Self>, batches: impl Stream<Item = Vec<watch::News<Arc<T>>>> + Send + 'static) {
+    /// Follows what `begin` begins on the runtime's workers, and begins anew whenever `anew` says so: a watch from a
+    /// version that a restored store has not reached would keep silent until it has, and miss what was before. A batch
+    /// is taken when the one before it has reached every Arbiter, so that a busy Arbiter slows its watch and nothing
+    /// piles up.
+    pub fn follow<S>(me: &Addr<Self>, mut anew: Anew, begin: impl Fn() -> S + Send + 'static)
+    where
+        S: Stream<Item = Vec<watch::News<Arc<T>>>> + Send + 'static,
+    {
         let me = me.clone();
         tokio::spawn(async move {
-            let mut batches = std::pin::pin!(batches);
-            while let Some(batch) = batches.next().await {
-                if me.send(Batch(batch)).await.is_err() {
-                    return;
+            loop {
+                let mut batches = std::pin::pin!(begin());
+                loop {
+                    let batch = tokio::select! {
+                        biased;
+                        Ok(()) = anew.changed() => break,
+                        batch = batches.next() => batch,
+                    };
+                    let Some(batch) = batch else { return };
+                    if me.send(Batch(batch)).await.is_err() {
+                        return;
+                    }
                 }
             }
         });

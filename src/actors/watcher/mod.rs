@@ -2,7 +2,7 @@
 
 mod actor;
 
-pub use self::actor::{Watched, WatcherActor, Wrap};
+pub use self::actor::{Anew, Watched, WatcherActor, Wrap};
 
 /// How one watch is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 
 use crate::{
-    lease::PROVISIONER_ANNOTATION,
+    lease::{PROVISIONER_ANNOTATION, RESTORED_ANNOTATION},
     lifecycle::explain::facts::{self, Moment, Unscheduled},
 };
 
@@ -32,7 +32,8 @@ pub(super) fn event(event: Event) -> facts::Event {
 
 /// A Lease of a provisioner: its annotation names it, else it is `otherwise`'s.
 pub(super) fn lease(lease: Lease, otherwise: Option<&str>) -> Option<facts::Lease> {
-    let annotated = lease.metadata.annotations.and_then(|mut all| all.remove(PROVISIONER_ANNOTATION));
+    let mut annotations = lease.metadata.annotations.unwrap_or_default();
+    let annotated = annotations.remove(PROVISIONER_ANNOTATION);
     let spec = lease.spec.unwrap_or_default();
     Some(facts::Lease {
         provisioner: annotated.or_else(|| otherwise.map(ToOwned::to_owned))?,
@@ -41,6 +42,7 @@ pub(super) fn lease(lease: Lease, otherwise: Option<&str>) -> Option<facts::Leas
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
         renewed: spec.renew_time.map(|time| Moment(time.0)),
         seconds: spec.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok()),
+        restored: annotations.remove(RESTORED_ANNOTATION),
     })
 }
 

@@ -6,6 +6,7 @@ use crate::{clock::BootTime, lease::timing::LONGEST_LEASE};
 impl Machine {
     /// Takes in a version of the Lease that is at least as new as all that is known.
     pub(super) fn absorb(&mut self, now: BootTime, stored: Stored) {
+        self.hear_of_restores(&stored);
         self.sight(now, &stored);
         if let Some(write) = self.proven_by(now, &stored) {
             self.adopt(now, write, &stored);
@@ -57,14 +58,6 @@ impl Machine {
         self.own = None;
         self.end(Ending::Deleted);
         Shown::Absent
-    }
-
-    /// The store went back in time: nothing that was known about the Lease holds any more.
-    pub(super) fn go_back(&mut self) {
-        self.own = None;
-        self.doubtful.clear();
-        self.went_back = true;
-        self.end(Ending::Restored);
     }
 
     /// A write of ours without an answer that this version shows to have been written: it carries that very

@@ -6,6 +6,7 @@
 mod judge;
 #[cfg(test)]
 pub(super) mod mistakes;
+mod relapse;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::clock::BootTime;
 
+pub(crate) use relapse::{Relapse, Restored};
 pub(crate) use stored::{Name, Release, Stamp, Stored};
 
 /// Whether a test has switched this mistake on. Never, in any other build.
@@ -151,8 +153,12 @@ pub(crate) struct Machine {
     term: Option<Term>,
     stepping_down: bool,
     ending: Option<Ending>,
-    /// Whether the store went back, until it is told.
-    went_back: bool,
+    /// That the store went back, as long as the Lease does not tell it.
+    untold: Option<Relapse>,
+    /// What the Lease last told of a restore.
+    heard: Option<Name>,
+    /// The store went back, and nobody has been told to forget what it was yet.
+    forgets: bool,
 }
 
 impl std::hash::Hash for Candidate {
@@ -174,7 +180,9 @@ impl Machine {
             term: None,
             stepping_down: false,
             ending: None,
-            went_back: false,
+            untold: None,
+            heard: None,
+            forgets: false,
         }
     }
 
@@ -309,12 +317,6 @@ impl Machine {
     /// Why the last leadership ended, told once.
     pub(crate) fn take_ending(&mut self) -> Option<Ending> {
         self.ending.take()
-    }
-
-    /// Whether a read has found the Lease older than it was, told once. It mostly does when nobody leads: putting a
-    /// backup back takes longer than any hold.
-    pub(crate) fn take_went_back(&mut self) -> bool {
-        std::mem::take(&mut self.went_back)
     }
 
     /// Who stands in the Lease, as far as is known.

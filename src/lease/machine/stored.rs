@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::Restored;
+
 /// A name (holder, UID, provisioner), cheap to clone.
 pub(crate) type Name = Arc<str>;
 
@@ -30,6 +32,8 @@ pub(crate) struct Stored {
     pub(crate) released_by: Option<Release>,
     /// The provisioner that the Lease says it belongs to, if it says.
     pub(crate) provisioner: Option<Name>,
+    /// What it says of restores of the store.
+    pub(crate) restored: Restored,
 }
 
 impl Stored {

@@ -25,6 +25,7 @@ fn stored(version: u64, holder: Option<&str>, renewed: i64) -> Stored {
         renewed: Some(Stamp(renewed)),
         duration: Duration::from_secs(15),
         released_by: None,
+        restored: Restored::default(),
         provisioner: None,
     }
 }
@@ -133,16 +134,6 @@ fn only_a_read_may_go_back_and_it_ends_the_leadership() {
     let mut machine = leader();
     assert_eq!(read(&mut machine, at(16), stored(1, Some("me"), 100)), Shown::Held);
     assert_eq!(machine.take_ending(), Some(Ending::Restored));
-    assert!(machine.take_went_back() && !machine.take_went_back(), "it is told once");
-}
-
-#[test]
-fn a_store_that_went_back_is_noticed_also_by_who_does_not_lead() {
-    let mut machine = Machine::new(candidate());
-    read(&mut machine, at(0), stored(7, Some("other"), 1));
-    assert!(!machine.take_went_back());
-    read(&mut machine, at(16), stored(3, Some("other"), 2));
-    assert!(machine.take_went_back() && machine.take_ending().is_none());
 }
 
 #[test]
@@ -217,4 +208,47 @@ fn a_lease_of_another_provisioner_is_held_for_ever() {
     read(&mut machine, at(0), foreign.clone());
     assert_eq!(read(&mut machine, at(10_000), foreign), Shown::Held);
     assert_eq!(machine.other_provisioner().map(|name| &**name), Some("theirs"));
+}
+
+fn tells(version: u64, told: &str, from: u64) -> Stored {
+    Stored { restored: Restored { told: Some(told.into()), from }, ..stored(version, Some("other"), 1) }
+}
+
+#[test]
+fn a_lease_that_went_back_is_told_once_by_leaders_and_standbys_until_it_stands_in_the_lease() {
+    let mut machine = Machine::new(candidate());
+    read(&mut machine, at(0), stored(500, Some("other"), 1));
+    assert!(!machine.take_forgets() && machine.untold().is_none());
+    read(&mut machine, at(1), stored(160, Some("other"), 1));
+    assert!(machine.take_forgets() && !machine.take_forgets());
+    assert_eq!(machine.untold().map(|(relapse, _)| relapse), Some(Relapse::Lease));
+    assert!(machine.restored().told.is_some(), "from now on, written or not");
+    machine.told(at(2), tells(161, "by me", 0));
+    assert!(machine.untold().is_none() && !machine.take_forgets());
+    read(&mut machine, at(3), stored(162, Some("other"), 1));
+    assert_eq!(machine.restored().told, None, "people took it off");
+}
+
+#[test]
+fn who_hears_of_a_restore_that_another_found_forgets_too_and_who_never_knew_better_does_not() {
+    let mut machine = Machine::new(candidate());
+    read(&mut machine, at(0), tells(200, "long ago", 0));
+    assert!(!machine.take_forgets());
+    read(&mut machine, at(1), tells(700, "by another", 0));
+    assert!(machine.take_forgets());
+    assert!(machine.untold().is_none());
+}
+
+#[test]
+fn a_mark_ahead_is_a_restore_unless_one_is_known_and_then_only_its_version_is_told() {
+    let mut machine = Machine::new(candidate());
+    read(&mut machine, at(0), stored(100, Some("other"), 1));
+    machine.relapsed(Relapse::Mark(900));
+    assert!(machine.take_forgets());
+    machine.told(at(1), tells(101, "by me", 900));
+    machine.relapsed(Relapse::Mark(950));
+    assert!(!machine.take_forgets());
+    assert_eq!(machine.untold().map(|(relapse, _)| relapse), Some(Relapse::Mark(950)));
+    machine.told(at(2), tells(102, "by me", 950));
+    assert!(machine.untold().is_none());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::BootTime,
-    lease::machine::{Kind, Name, Release, Stamp, Stored},
+    lease::machine::{Kind, Name, Release, Restored, Stamp, Stored},
 };
 
 /// One unit of the model's time.
@@ -69,6 +69,7 @@ impl Store {
             duration: LEASE,
             released_by: None,
             provisioner: None,
+            restored: Restored::default(),
         };
         Self { version: 1, lease: Some(lease), before: None, remembers }
     }
@@ -119,6 +120,7 @@ impl Store {
             duration: LEASE,
             released_by: None,
             provisioner: None,
+            restored: Restored::default(),
         };
         self.lease = Some(vacant.clone());
         Some(vacant)

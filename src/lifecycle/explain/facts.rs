@@ -98,6 +98,8 @@ pub struct Lease {
     pub renewed: Option<Moment>,
     /// For how many seconds a renewal counts.
     pub seconds: Option<u64>,
+    /// What it tells of a restore of the API server's store.
+    pub restored: Option<String>,
 }
 
 /// A Pod that uses the claim and has not ended.

@@ -40,6 +40,8 @@ pub struct Leader {
     pub renew_age_seconds: Option<u64>,
     /// For how many seconds a renewal counts.
     pub duration_seconds: Option<u64>,
+    /// What the Lease tells of a restore of the API server's store: orphans are only reported.
+    pub store_restored: Option<String>,
 }
 
 impl Leader {
@@ -61,6 +63,7 @@ impl Leader {
             renewed_at: None,
             renew_age_seconds: None,
             duration_seconds: None,
+            store_restored: None,
         })
     }
 
@@ -80,6 +83,7 @@ impl Leader {
             renewed_at: lease.renewed,
             renew_age_seconds: age,
             duration_seconds: lease.seconds,
+            store_restored: lease.restored.clone(),
         }
     }
 
@@ -90,6 +94,16 @@ impl Leader {
 
     /// In words, without a full stop.
     pub(super) fn describe(&self) -> String {
+        match &self.store_restored {
+            Some(told) => format!(
+                "{}; orphans are only reported, because the API server's store was restored: {told}",
+                self.who()
+            ),
+            None => self.who(),
+        }
+    }
+
+    fn who(&self) -> String {
         let lease = self.lease.as_deref().unwrap_or("?");
         let holder = self.holder.as_deref().unwrap_or("nobody");
         let age = self.renew_age_seconds.map_or_else(|| "never".into(), |age| format!("{age} s ago"));

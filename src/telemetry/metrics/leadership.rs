@@ -14,6 +14,7 @@ pub struct LeadershipMetrics {
     epoch: Labelled<1, Level>,
     changes: Labelled<1, Count>,
     takeover: Labelled<1, Durations>,
+    restored: Labelled<1, Level>,
 }
 
 impl LeadershipMetrics {
@@ -41,6 +42,11 @@ impl LeadershipMetrics {
                 TAKEOVER_BUCKETS,
                 "Time from the instant at which the Lease was free (released, or run out) to this replica's leadership",
             ),
+            restored: into.levels(
+                "kube_provisioner_store_restored",
+                BY_NAME,
+                "1 while the Lease tells that the API server's store was restored from a backup: orphans are only reported",
+            ),
         }
     }
 
@@ -48,6 +54,7 @@ impl LeadershipMetrics {
     pub fn stands_by(&self, lease: &str) {
         self.leads.at([lease.to_owned().into()]).set(0.0);
         self.epoch.at([lease.to_owned().into()]).set(0.0);
+        drop(self.restored.at([lease.to_owned().into()]));
         drop(self.changes.at([lease.to_owned().into()]));
     }
 
@@ -57,6 +64,11 @@ impl LeadershipMetrics {
         // A resourceVersion above 2^53 would lose its last digits here; etcd is far from it.
         self.epoch.at([lease.to_owned().into()]).set(epoch as f64);
         self.changes.at([lease.to_owned().into()]).inc();
+    }
+
+    /// Whether the Lease tells of a restore.
+    pub fn restored(&self, lease: &str, restored: bool) {
+        self.restored.at([lease.to_owned().into()]).set(if restored { 1.0 } else { 0.0 });
     }
 
     /// Work was permitted, `taken` after the Lease had become free.

@@ -41,6 +41,7 @@ fn lease() -> Lease {
         holder: Some("pod-0_uid_nonce".into()),
         renewed: Some(at(-2)),
         seconds: Some(15),
+        restored: None,
     }
 }
 
