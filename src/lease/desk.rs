@@ -128,6 +128,7 @@ impl Desk {
         };
         if ended && let Some(guard) = inner.guard.take() {
             guard.end();
+            guard.believes();
             let lease = &self.lease;
             let why = ending.map_or_else(|| Ending::Lapsed.to_string(), ToString::to_string);
             tracing::warn!(lease, epoch = %guard.epoch(), why, "no longer leader");
@@ -143,6 +144,8 @@ impl Desk {
                 inner.machine.lapse(BootTime::from_boot(std::time::Duration::MAX));
                 let ending = inner.machine.take_ending();
                 self.follow_the_end(inner, ending.as_ref());
+            } else {
+                guard.believes();
             }
             return None;
         }
@@ -157,7 +160,9 @@ impl Desk {
             lease = &self.lease, epoch = %epoch, since_last_sign = ?takeover.since_last_sign,
             since_free = ?takeover.since_free, "leader"
         );
-        inner.guard = Some(LeaderGuard::new(epoch, term.valid_until, self.clock.clone()));
+        let guard = LeaderGuard::new(epoch, term.valid_until, self.clock.clone());
+        guard.believes();
+        inner.guard = Some(guard);
         Some(takeover)
     }
 

@@ -1,6 +1,7 @@
-//! What a leader begins, as log lines of a target of their own: with the time, and what was left of its guard.
+//! What a leader begins, and for how long it believes to lead, as log lines of a target of their own: with the time,
+//! and what was left of its guard.
 //!
-//! They show that nothing was begun outside a leadership. Off unless the log level asks for them
+//! They show that nothing was begun outside a leadership, and that no two believed to lead at a time. Off unless the log level asks for them
 //! (`kube_provisioner::history=debug`).
 
 use std::{fmt::Display, time::Duration};
@@ -31,6 +32,13 @@ impl LeaderGuard {
             "begins"
         );
         Ok(left)
+    }
+
+    /// Puts on record until when the holder of this guard now believes to lead: for no longer, if it has ended.
+    pub(super) fn believes(&self) {
+        let left = self.remaining().unwrap_or_default();
+        let epoch = self.epoch().number;
+        tracing::debug!(target: TARGET, at = raw_nanos(), left = nanos(left), epoch, "believes");
     }
 }
 

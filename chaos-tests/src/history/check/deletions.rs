@@ -1,6 +1,7 @@
-//! Deletions end: judged by what is left at rest.
+//! Deletions end, and take nobody else's finalizer with them: judged by what is left at rest, and by what the cluster's
+//! watch showed of volumes.
 
-use super::{Bounds, Invariant::DeletionsEnd, Reading, Verdict};
+use super::{Bounds, Invariant::DeletionsEnd, Reading, Verdict, reading::Sight};
 use crate::{history::Object, ledger::stage::FINALIZER};
 
 /// At rest no volume waits for its deletion, and none is kept from its end by our finalizer.
@@ -17,6 +18,34 @@ pub(super) fn end(reading: &Reading<'_>, _: &Bounds, verdict: &mut Verdict) {
             verdict.found(DeletionsEnd, at, format!("volume {name} is still Released at rest"));
         }
     }
+}
+
+/// Where our finalizer goes, those of others stay: they go at a time of their own. Kubernetes' are the controller
+/// manager's to take.
+pub(super) fn spare_others(reading: &Reading<'_>, _: &Bounds, verdict: &mut Verdict) {
+    for (name, _, sights) in reading.of_kind("volume") {
+        for (before, after) in sights.iter().zip(sights.iter().skip(1)) {
+            let taken = taken_with_ours(before, after);
+            verdict.saw(DeletionsEnd, usize::from(taken.is_some()));
+            for other in taken.unwrap_or_default() {
+                let words = format!("volume {name} lost the finalizer {other} together with ours");
+                verdict.found(DeletionsEnd, after.0, words);
+            }
+        }
+    }
+}
+
+/// If our finalizer went from one sight to the next: those of others that did, too.
+fn taken_with_ours<'a>((_, before): &Sight<'a>, (_, after): &Sight<'a>) -> Option<Vec<&'a str>> {
+    // What a list no longer has is told as it was seen last: nobody saw which step was its last.
+    let told_by_its_absence = after.gone && after.version == before.version;
+    let gone = |finalizer: &&String| !after.finalizers.contains(finalizer);
+    let ours = before.finalizers.iter().find(|it| *it == FINALIZER).filter(gone);
+    if told_by_its_absence || ours.is_none() {
+        return None;
+    }
+    let others = before.finalizers.iter().filter(|it| *it != FINALIZER && !it.starts_with("kubernetes.io/"));
+    Some(others.filter(gone).map(|it| &**it).collect())
 }
 
 fn waits(volume: &Object) -> bool {
@@ -55,6 +84,22 @@ mod tests {
             ..volume("1", 8, "Bound", "Delete")
         };
         bad(&at_rest(held), DeletionsEnd, &["pvc-1", "our finalizer"]);
+    }
+
+    fn held(version: u64, finalizers: &[&str]) -> Object {
+        let finalizers = finalizers.iter().map(|it| (*it).to_owned()).collect();
+        Object { deleting: true, finalizers, ..volume("1", version, "Released", "Delete") }
+    }
+
+    #[test]
+    fn a_finalizer_of_somebody_else_that_goes_with_ours_is_found() {
+        let both = seen(1, held(5, &["kubernetes.io/pv-protection", FINALIZER, "example.dev/hold"]));
+        let one_by_one = [both.clone(), seen(2, held(6, &["example.dev/hold"])), seen(3, gone(held(6, &[])))];
+        good(&one_by_one, DeletionsEnd);
+        bad(&[both.clone(), seen(2, held(6, &[]))], DeletionsEnd, &["pvc-1", "example.dev/hold"]);
+        bad(&[both.clone(), seen(2, gone(held(6, &[])))], DeletionsEnd, &["pvc-1", "example.dev/hold"]);
+        let absent = seen(2, Object { gone: true, ..held(5, &[]) });
+        assert_eq!(judged(&[both, absent], DeletionsEnd), (0, vec![]));
     }
 
     #[test]

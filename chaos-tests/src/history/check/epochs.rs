@@ -104,8 +104,12 @@ impl Beginnings {
 
     /// Takes the earliest one before `at`, if there is one.
     fn take(&mut self, who: &str, does: String, at: u64) -> bool {
-        let beginnings = self.0.get_mut(&(who.to_owned(), does));
-        beginnings.and_then(|all| all.pop_front_if(|first| *first <= at)).is_some()
+        let Some(beginnings) = self.0.get_mut(&(who.to_owned(), does)) else { return false };
+        let found = beginnings.front().is_some_and(|first| *first <= at);
+        if found {
+            beginnings.pop_front();
+        }
+        found
     }
 }
 

@@ -155,7 +155,9 @@ impl Invariant {
             }
             Self::VersionsGrow => "Nobody sees an object go back to an earlier version.",
             Self::ClaimsEnd => "Each claim is bound or gone soon after nothing is broken any more.",
-            Self::DeletionsEnd => "At rest no deletion is unfinished, and no finalizer is left behind.",
+            Self::DeletionsEnd => {
+                "At rest no deletion is unfinished, and no finalizer of ours is left behind; nobody else's goes with it."
+            }
             Self::Budget => "Each write has its reason: a volume costs a bounded number of requests.",
             Self::RetriesGrow => "What fails again and again is tried at growing intervals.",
             Self::NobodyEnds => "A replica ends only if somebody ends it.",
@@ -213,7 +215,7 @@ fn nanos(time: Duration) -> u64 {
 /// A rule: adds to the verdict what it has looked at, and what must not be.
 type Rule = fn(&Reading<'_>, &Bounds, &mut Verdict);
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     leadership::one_leader,
     epochs::effects_have_a_guard,
     epochs::requests_are_begun,
@@ -226,6 +228,7 @@ const RULES: [Rule; 16] = [
     claims::end,
     versions::grow,
     deletions::end,
+    deletions::spare_others,
     requests::stay_in_budget,
     retries::grow,
     processes::nobody_ends,
