@@ -64,6 +64,6 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        let _ = prlimit(Some(self.pid), self.resource, self.before.clone());
+        let _ = prlimit(Some(self.pid), self.resource, self.before);
     }
 }

@@ -47,7 +47,7 @@ async fn a_leader_that_runs_out_of_memory_ends_and_nothing_leaks() {
     start(&mut stage, spec).await;
     stage.leader().await.unwrap();
     let class = stage.class("a", |_| ()).await.unwrap();
-    let limit = Limit::memory(&stage.replicas[0], 1 << 20).unwrap();
+    let limit = Limit::memory(&stage.replicas[0], 0).unwrap();
     let claims: Vec<String> = (0..20).map(|number| format!("data-{number}")).collect();
     for claim in &claims {
         stage.claim(claim, &class).await.unwrap();
