@@ -22,6 +22,8 @@ pub struct Control {
     pub keys: Value,
     /// What has to be found, any of it.
     pub expected: &'static [Invariant],
+    /// What the plan brings about without the bug, too, and is meant to.
+    pub tolerated: &'static [Invariant],
     script: fn(&mut Script),
 }
 
@@ -30,23 +32,23 @@ impl Control {
     #[must_use]
     pub fn all() -> Vec<Self> {
         use Invariant::{
-            AssetsAreVolumes, Budget, ClaimsAndVolumesMatch, ClaimsEnd, InsideItsEpoch,
-            NothingPreciousDeleted, OneAsset, OneLeader, RetriesGrow, StandbysAreSilent,
+            AssetsAreVolumes, Budget, ClaimsAndVolumesMatch, InsideItsEpoch, NothingPreciousDeleted,
+            OneAsset, OneLeader, RetriesGrow, StandbysAreSilent,
         };
         let control = |bug, orphans: &str, expected, script| Self {
             bug,
             keys: json!({ "orphans": orphans }),
             expected,
+            tolerated: &[],
             script,
         };
         vec![
             control("no-guard", "auto", &[InsideItsEpoch, OneLeader, StandbysAreSilent], no_guard),
-            control(
-                "no-claimref-comparison",
-                "auto",
-                &[ClaimsEnd, ClaimsAndVolumesMatch, AssetsAreVolumes],
-                no_claimref_comparison,
-            ),
+            Self {
+                // An asset whose volume can't be saved is surplus, goes, and is made anew.
+                tolerated: &[OneAsset, NothingPreciousDeleted],
+                ..control("no-claimref-comparison", "report", &[AssetsAreVolumes], no_claimref_comparison)
+            },
             control("no-live-read", "auto", &[OneAsset, ClaimsAndVolumesMatch], no_live_read),
             control(
                 "delete-on-failed-save",
@@ -144,9 +146,9 @@ fn no_guard(script: &mut Script) {
     script.fault(Target::Leader, (7_500, 12_000), Act::Pause);
 }
 
-/// There is somebody else's volume of the name.
+/// There is somebody else's volume of the name when the claim goes: nobody but the audit knows of the asset.
 fn no_claimref_comparison(script: &mut Script) {
-    script.claims(Kind::Squatted, (4, 500, 300), &[(3_000, Work::Unsquat)]);
+    script.claims(Kind::Squatted, (4, 500, 300), &[(2_500, Work::Delete), (4_500, Work::Unsquat)]);
 }
 
 /// Who takes over saw the claims and nothing that became of them, and they are gone.

@@ -25,6 +25,9 @@ use crate::{
 /// A control may miss its moment on a busy machine: it is tried with so many seeds.
 const ATTEMPTS: u64 = 3;
 
+/// So many violations of a run are printed; the rest is in its files.
+const SHOWN: usize = 10;
+
 /// The runs so far.
 pub(super) struct Rounds {
     seed: u64,
@@ -218,7 +221,10 @@ fn told(outcome: &Outcome) -> String {
         run.seed, run.entries, run.seconds,
     )];
     lines.extend(run.skipped.iter().map(|reason| format!("  skipped: {reason}")));
-    lines.extend(outcome.words().into_iter().map(|words| format!("  {words}")));
+    lines.extend(outcome.words().into_iter().take(SHOWN).map(|words| format!("  {words}")));
+    if outcome.violations() > SHOWN {
+        lines.push(format!("  and {} more", outcome.violations() - SHOWN));
+    }
     if let (true, Some(directory)) = (outcome.violations() > 0, directory) {
         lines.push(format!("  again: {}", run.replay));
         lines.push(format!("  files: {}", directory.display()));

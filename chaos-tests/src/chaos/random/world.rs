@@ -26,7 +26,7 @@ use crate::{
     chaos::history::ASKED,
     cluster::Scope,
     control_plane::ControlPlane,
-    history::What,
+    history::{What, check::Invariant},
     ledger::{
         Conduct, Rule as Gate, Words,
         stage::{DEADLINE, Setup, Stage},
@@ -98,6 +98,8 @@ pub struct Setting {
     pub bug: Option<String>,
     /// Keys laid over their configuration.
     pub keys: Value,
+    /// Invariants that the plan breaks on purpose.
+    pub tolerated: &'static [Invariant],
 }
 
 impl<'a> World<'a> {
