@@ -171,7 +171,7 @@ fn crystal(chance: &mut Chance, span: u64) -> Option<Fault> {
     let place = usize::try_from(chance.below(2)).unwrap_or_default();
     let rate = u32::try_from(chance.one_of(&[97, 98, 102, 103], 98)).unwrap_or(98);
     let act = Act::Crystal(rate);
-    chance.percent(50).then(|| Fault { number: 0, from: 0, to: span, target: Target::Replica(place), act })
+    chance.percent(50).then_some(Fault { number: 0, from: 0, to: span, target: Target::Replica(place), act })
 }
 
 fn network(chance: &mut Chance) -> Drawn {
