@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 use super::{
     fault::{Act, Fate, Fault, Manner, Target},
     plan::{Deed, Kind, Plan, Work},
-    run::Outcome,
     scenario::Scenario,
 };
-use crate::{history::check::Invariant, nemesis::chance::Chance};
+use crate::{
+    history::check::{Invariant, Verdict, Violation},
+    nemesis::chance::Chance,
+};
 
 /// A known bug and what brings it to light.
 #[derive(Clone, Debug)]
@@ -18,8 +20,10 @@ pub struct Control {
     pub bug: &'static str,
     /// What of the replicas' configuration is different.
     pub keys: Value,
-    /// What has to be found, any of it; what does not come to its end is found as well.
+    /// What has to be found, any of it.
     pub expected: &'static [Invariant],
+    /// What the plan brings about without the bug, too, and is meant to.
+    pub tolerated: &'static [Invariant],
     script: fn(&mut Script),
 }
 
@@ -28,23 +32,23 @@ impl Control {
     #[must_use]
     pub fn all() -> Vec<Self> {
         use Invariant::{
-            AssetsAreVolumes, Budget, ClaimsAndVolumesMatch, ClaimsEnd, DeletionsEnd, InsideItsEpoch,
-            NothingPreciousDeleted, OneAsset, OneLeader, RetriesGrow, StandbysAreSilent,
+            AssetsAreVolumes, Budget, ClaimsAndVolumesMatch, InsideItsEpoch, NothingPreciousDeleted,
+            OneAsset, OneLeader, RetriesGrow, StandbysAreSilent,
         };
         let control = |bug, orphans: &str, expected, script| Self {
             bug,
             keys: json!({ "orphans": orphans }),
             expected,
+            tolerated: &[],
             script,
         };
         vec![
             control("no-guard", "auto", &[InsideItsEpoch, OneLeader, StandbysAreSilent], no_guard),
-            control(
-                "no-claimref-comparison",
-                "auto",
-                &[ClaimsEnd, ClaimsAndVolumesMatch, AssetsAreVolumes],
-                no_claimref_comparison,
-            ),
+            Self {
+                // An asset whose volume can't be saved is surplus, goes, and is made anew.
+                tolerated: &[OneAsset, NothingPreciousDeleted],
+                ..control("no-claimref-comparison", "report", &[AssetsAreVolumes], no_claimref_comparison)
+            },
             control("no-live-read", "auto", &[OneAsset, ClaimsAndVolumesMatch], no_live_read),
             control(
                 "delete-on-failed-save",
@@ -52,7 +56,7 @@ impl Control {
                 &[NothingPreciousDeleted, OneAsset, AssetsAreVolumes],
                 delete_on_failed_save,
             ),
-            control("unconditional-finalizer-patch", "auto", &[DeletionsEnd], finalizer_patch),
+            control("unconditional-finalizer-patch", "auto", &[NothingPreciousDeleted], finalizer_patch),
             control("no-audit-grace", "delete", &[NothingPreciousDeleted, AssetsAreVolumes], no_audit_grace),
             control("no-keep", "delete", &[NothingPreciousDeleted], no_keep),
             control("requeue-at-once", "auto", &[RetriesGrow, Budget], requeue_at_once),
@@ -67,11 +71,11 @@ impl Control {
         Self::all().into_iter().find(|control| control.bug == bug)
     }
 
-    /// Whether a run with the bug has brought it to light.
+    /// What of the verdict on a run with the bug was expected.
     #[must_use]
-    pub fn catches(&self, outcome: &Outcome) -> bool {
-        let expected = |invariant| self.expected.contains(&invariant);
-        !outcome.flaws.is_empty() || outcome.verdict.violations.iter().any(|it| expected(it.invariant))
+    pub fn found(&self, verdict: &Verdict) -> Vec<Violation> {
+        let violations = verdict.violations.iter();
+        violations.filter(|violation| self.expected.contains(&violation.invariant)).cloned().collect()
     }
 
     /// What happens with this seed. Seeds differ by moments only.
@@ -142,9 +146,9 @@ fn no_guard(script: &mut Script) {
     script.fault(Target::Leader, (7_500, 12_000), Act::Pause);
 }
 
-/// There is somebody else's volume of the name.
+/// There is somebody else's volume of the name when the claim goes: nobody but the audit knows of the asset.
 fn no_claimref_comparison(script: &mut Script) {
-    script.claims(Kind::Squatted, (4, 500, 300), &[(3_000, Work::Unsquat)]);
+    script.claims(Kind::Squatted, (4, 500, 300), &[(2_500, Work::Delete), (4_500, Work::Unsquat)]);
 }
 
 /// Who takes over saw the claims and nothing that became of them, and they are gone.

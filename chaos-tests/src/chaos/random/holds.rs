@@ -6,7 +6,13 @@ use std::{
 };
 
 use super::work::HOLD;
-use crate::history::Object;
+use crate::{
+    clock,
+    history::{
+        Object,
+        check::{Invariant, Violation},
+    },
+};
 
 /// By the UID of the volume.
 #[derive(Debug, Default)]
@@ -16,7 +22,7 @@ pub(super) struct Holds(Mutex<State>);
 struct State {
     /// Volumes that were seen with it, by UID; whether it was taken off by its owner.
     held: BTreeMap<String, bool>,
-    flaws: Vec<String>,
+    violations: Vec<Violation>,
 }
 
 impl Holds {
@@ -33,16 +39,16 @@ impl Holds {
         if has && before.is_none() {
             state.held.insert(volume.uid.clone(), false);
         } else if !has && before == Some(false) {
-            state
-                .flaws
-                .push(format!("somebody took the finalizer of somebody else off volume {}", volume.name));
+            let words = format!("somebody took the finalizer of somebody else off volume {}", volume.name);
+            let at = clock::raw_nanos();
+            state.violations.push(Violation { invariant: Invariant::NothingPreciousDeleted, at, words });
             state.held.insert(volume.uid.clone(), true);
         }
     }
 
     /// Those that somebody else has taken off.
-    pub(super) fn flaws(&self) -> Vec<String> {
-        self.lock().flaws.clone()
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        self.lock().violations.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,11 +72,11 @@ mod tests {
         for finalizers in [&["other"][..], &["other", HOLD], &["other"], &[]] {
             holds.see(&with(finalizers));
         }
-        assert_eq!(holds.flaws().len(), 1);
+        assert_eq!(holds.violations().len(), 1);
         let holds = Holds::default();
         holds.see(&with(&[HOLD]));
         holds.let_go("1");
         holds.see(&with(&[]));
-        assert!(holds.flaws().is_empty());
+        assert!(holds.violations().is_empty());
     }
 }

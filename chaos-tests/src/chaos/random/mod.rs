@@ -111,7 +111,7 @@ fn seed_of_the_clock() -> u64 {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { settle: Duration::from_secs(90), bug: None, keys: json!({}) }
+        Self { settle: Duration::from_secs(90), control: None, bug: None, keys: json!({}), tolerated: &[] }
     }
 }
 
@@ -122,6 +122,8 @@ impl Setting {
         let bug = with_bug.then(|| control.bug.to_owned());
         // What a bug keeps from its end is waited for in vain.
         let settle = if with_bug { Duration::from_secs(20) } else { Self::default().settle };
-        Self { settle, bug, keys: control.keys.clone() }
+        let tolerated = if with_bug { &[] } else { control.tolerated };
+        let keys = control.keys.clone();
+        Self { settle, control: Some(control.bug.to_owned()), bug, keys, tolerated }
     }
 }

@@ -76,7 +76,8 @@ pub enum Kind {
     Retained,
     /// Of a class that waits for the first consumer.
     Waiting,
-    /// As waiting, and there is somebody else's volume of the name that its own is to have.
+    /// As waiting, and there is somebody else's volume of the name that its own is to have. Only in a control: an asset
+    /// that can't be saved is made and removed again and again.
     Squatted,
     /// As waiting, and sent to a node that does not stay; the backend takes its time with it.
     Stranded,
@@ -176,8 +177,7 @@ fn life(chance: &mut Chance, number: u64, span: u64) -> Vec<Deed> {
     let kind = match chance.between(0, 99) {
         0..=57 => Kind::Plain,
         58..=72 => Kind::Retained,
-        73..=86 => Kind::Waiting,
-        87..=89 => Kind::Squatted,
+        73..=89 => Kind::Waiting,
         90..=92 => Kind::Stranded,
         93..=95 => Kind::Block,
         _ => Kind::Failing,
@@ -200,10 +200,8 @@ fn life(chance: &mut Chance, number: u64, span: u64) -> Vec<Deed> {
         }
     }
     let odd_ends = born + chance.between(300, 5_000);
-    match kind {
-        Kind::Squatted => deeds.push((odd_ends, Work::Unsquat)),
-        Kind::Stranded => deeds.push((odd_ends, Work::LoseNode)),
-        _ => {}
+    if kind == Kind::Stranded {
+        deeds.push((odd_ends, Work::LoseNode));
     }
     if chance.percent(55) {
         // Some at once, while it is being provisioned.
@@ -274,7 +272,7 @@ mod tests {
     fn among_many_seeds_every_deed_and_every_kind_of_claim_occurs() {
         let plans: Vec<Plan> = seeds().map(|seed| Plan::of(Scenario::Api, seed, SPAN)).collect();
         let works: BTreeSet<Work> = plans.iter().flat_map(|plan| &plan.deeds).map(|deed| deed.work).collect();
-        assert_eq!(works.len(), 7 + 9, "{works:?}");
+        assert_eq!(works.len(), 6 + 8, "{works:?}");
         assert!(plans.iter().all(|plan| plan.deeds.len() > 60));
     }
 }

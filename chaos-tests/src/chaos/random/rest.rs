@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     ResourceExt,
@@ -20,7 +20,14 @@ use super::{
 };
 use crate::{
     binaries::Program,
-    history::What,
+    clock,
+    history::{
+        What,
+        check::{
+            Invariant::{self, ClaimsEnd, DeletionsEnd, NothingPreciousDeleted},
+            Violation,
+        },
+    },
     ledger::stage::{DEADLINE, FINALIZER},
     proxy::Rule,
 };
@@ -58,32 +65,40 @@ pub(super) async fn heal(world: &World<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all claims are Bound, deletes them, waits until nothing is left, and tells the end state.
+/// Waits until all claims are Bound, deletes them, waits until nothing is left.
 ///
 /// # Errors
-/// What does not come to its end in time.
-pub(super) async fn come_to_rest(world: &World<'_>, bound: Duration) -> Result<()> {
+/// If the API server does not answer; within, what does not come to its end in time.
+pub(super) async fn come_to_rest(world: &World<'_>, bound: Duration) -> Result<Result<(), Violation>> {
     let healed = Instant::now();
-    settle(world, bound, "all claims are Bound", async || Ok(waiting(world).await?.or(early(healed))))
-        .await?;
+    let bound_all = async || Ok(waiting(world).await?.or(early(healed)));
+    if let Some(words) = settle(world, bound, bound_all).await? {
+        return Ok(Err(violation(ClaimsEnd, words)));
+    }
     for claim in world.stage.scope.claims().list(&ListParams::default()).await? {
         world.stage.scope.claims().delete(&claim.name_any(), &DeleteParams::default()).await?;
     }
-    settle(world, bound, "nothing is left", async || remains(world).await).await?;
-    odd::take_dropped(world)
+    if let Some(words) = settle(world, bound, async || remains(world).await).await? {
+        return Ok(Err(violation(DeletionsEnd, words)));
+    }
+    let kept = odd::take_dropped(world);
+    Ok(kept.map_err(|error| violation(NothingPreciousDeleted, format!("{error:#}"))))
+}
+
+fn violation(invariant: Invariant, words: String) -> Violation {
+    Violation { invariant, at: clock::raw_nanos(), words }
 }
 
 fn early(healed: Instant) -> Option<String> {
     (healed.elapsed() < LINGERING).then(|| "calls may still go on".to_owned())
 }
 
-/// Waits until `flaw` finds none, and again none after two more audits.
+/// Waits until `flaw` finds none, and again none after two more audits. What it still finds when the time is over.
 async fn settle(
     world: &World<'_>,
     bound: Duration,
-    what: &str,
     flaw: impl AsyncFn() -> Result<Option<String>>,
-) -> Result<()> {
+) -> Result<Option<String>> {
     let started = Instant::now();
     loop {
         let found = match flaw().await? {
@@ -93,9 +108,9 @@ async fn settle(
             }
             found => found,
         };
-        let Some(found) = found else { return Ok(()) };
+        let Some(found) = found else { return Ok(None) };
         if started.elapsed() > bound {
-            bail!("not so {bound:?} after everything was healed: {what}: {found}");
+            return Ok(Some(format!("{bound:?} after everything was healed: {found}")));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -2,17 +2,22 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Control, Outcome, Plan, Scenario, Setting, run};
 use crate::{
     control_plane::{ControlPlane, Options},
+    history::{
+        check::Violation,
+        report::{self, Report, Totals},
+    },
     nemesis::chance::Chance,
     product,
 };
@@ -20,12 +25,15 @@ use crate::{
 /// A control may miss its moment on a busy machine: it is tried with so many seeds.
 const ATTEMPTS: u64 = 3;
 
+/// So many violations of a run are printed; the rest is in its files.
+const SHOWN: usize = 10;
+
 /// The runs so far.
 pub(super) struct Rounds {
     seed: u64,
     span: u64,
     json: bool,
-    report: Option<PathBuf>,
+    directory: Option<PathBuf>,
     ledger: PathBuf,
     began: Instant,
     outcomes: Vec<Outcome>,
@@ -36,23 +44,32 @@ pub(super) struct Rounds {
 #[derive(Clone, Debug, Serialize)]
 struct Caught {
     bug: &'static str,
-    /// Whether one of the expected violations was found with the bug.
-    caught: bool,
     /// The seeds that were tried.
     seeds: Vec<u64>,
-    /// What was found with the bug.
-    found: Vec<String>,
+    /// The expected violations that were found with the bug.
+    found: Vec<Violation>,
+}
+
+impl Caught {
+    /// As the report tells it.
+    fn told(&self) -> report::Control {
+        report::Control {
+            bug: self.bug.to_owned(),
+            caught_by: self.found.iter().map(|violation| violation.invariant).collect(),
+            words: self.found.first().map(|violation| violation.words.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 impl Rounds {
     /// Builds what runs need.
-    pub(super) async fn begin(seed: u64, span: u64, json: bool, report: Option<PathBuf>) -> Result<Self> {
+    pub(super) async fn begin(seed: u64, span: u64, json: bool, directory: Option<PathBuf>) -> Result<Self> {
         let ledger = tokio::task::spawn_blocking(product::build_ledger).await??;
         let rounds = Self {
             seed,
             span,
             json,
-            report,
+            directory,
             ledger,
             began: Instant::now(),
             outcomes: Vec::new(),
@@ -100,28 +117,26 @@ impl Rounds {
     }
 
     async fn control(&self, plane: &ControlPlane, control: &Control) -> Result<Caught> {
-        let mut caught = Caught { bug: control.bug, caught: false, seeds: Vec::new(), found: Vec::new() };
+        let mut caught = Caught { bug: control.bug, seeds: Vec::new(), found: Vec::new() };
         for seed in self.seed..self.seed + ATTEMPTS {
-            caught.seeds.push(seed);
-            let outcome = self.run(plane, &control.plan(seed), &Setting::of(control, true)).await?;
-            caught.found.extend(outcome.words());
-            if control.catches(&outcome) {
-                caught.caught = true;
-                break;
+            if caught.found.is_empty() {
+                caught.seeds.push(seed);
+                let outcome = self.run(plane, &control.plan(seed), &Setting::of(control, true)).await?;
+                caught.found = control.found(&outcome.run.verdict);
             }
         }
         Ok(caught)
     }
 
     async fn run(&self, plane: &ControlPlane, plan: &Plan, setting: &Setting) -> Result<Outcome> {
-        let keep = self.report.as_deref();
+        let keep = self.directory.as_deref();
         let outcome = Box::pin(run::run(plane, &self.ledger, plan, setting, keep)).await;
         let what = || format!("{} with seed {} can't be run", plan.scenario.name(), plan.seed);
         let outcome = outcome.with_context(what)?;
         if self.json {
             println!("{}", serde_json::to_string(&outcome)?);
         } else {
-            println!("{}", told(&outcome, self.span / 1_000));
+            println!("{}", told(&outcome));
         }
         Ok(outcome)
     }
@@ -131,36 +146,53 @@ impl Rounds {
     /// # Errors
     /// If something was violated, or a known bug was not caught.
     pub(super) fn conclude(&self) -> Result<()> {
-        let violations: usize = self.outcomes.iter().map(Outcome::violations).sum();
-        let missed: Vec<&str> =
-            self.controls.iter().filter(|control| !control.caught).map(|control| control.bug).collect();
-        let (runs, seconds) = (self.outcomes.len(), self.began.elapsed().as_secs_f64());
-        let faults = self.faults();
+        let report = self.report();
+        if let Some(directory) = &self.directory {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+            report.write(directory)?;
+        }
+        let Totals { runs, faults, facts, violations, controls, caught } = report.totals();
+        let seconds = self.began.elapsed().as_secs_f64();
         if self.json {
-            let summary = json!({
-                "seed": self.seed, "runs": runs, "seconds": seconds, "faults": faults, "violations": violations,
-                "controls": self.controls,
-            });
-            println!("{summary}");
+            println!("{}", self.summary(&report, seconds));
         } else {
-            let count: usize = faults.values().sum();
-            let (caught, controls) = (self.controls.len() - missed.len(), self.controls.len());
             println!(
-                "{runs} runs, {count} faults, {violations} violations, {caught} of {controls} known bugs caught, \
-                 {seconds:.0} s"
+                "{runs} runs, {faults} faults, {facts} facts, {violations} violations, {caught} of {controls} known \
+                 bugs caught, {seconds:.0} s"
             );
         }
         ensure!(violations == 0, "{violations} violations");
+        let missed = self.controls.iter().filter(|control| control.found.is_empty());
+        let missed: Vec<&str> = missed.map(|control| control.bug).collect();
         ensure!(missed.is_empty(), "known bugs were not caught: {}", missed.join(", "));
         Ok(())
     }
 
-    fn faults(&self) -> BTreeMap<&str, usize> {
-        let mut all = BTreeMap::new();
-        for (kind, count) in self.outcomes.iter().flat_map(|outcome| &outcome.faults) {
-            *all.entry(kind.as_str()).or_default() += count;
+    fn summary(&self, report: &Report, seconds: f64) -> Value {
+        let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
+        for (kind, count) in report.runs.iter().flat_map(|run| &run.faults) {
+            *faults.entry(kind).or_default() += count;
         }
-        all
+        let seeds: Vec<Value> =
+            report.runs.iter().map(|run| json!({ "run": run.scenario, "seed": run.seed })).collect();
+        json!({
+            "seed": self.seed, "seconds": seconds, "totals": report.totals(), "faults": faults, "seeds": seeds,
+            "controls": self.controls,
+        })
+    }
+
+    fn report(&self) -> Report {
+        let about = [
+            ("program", format!("kube-provisioner {}", env!("CARGO_PKG_VERSION"))),
+            ("seed", self.seed.to_string()),
+            ("seconds of faults in a run of a scenario", (self.span / 1_000).to_string()),
+        ];
+        Report {
+            about: about.map(|(name, value)| (name.to_owned(), value)).into(),
+            runs: self.outcomes.iter().map(|outcome| outcome.run.clone()).collect(),
+            controls: self.controls.iter().map(Caught::told).collect(),
+        }
     }
 }
 
@@ -175,24 +207,26 @@ async fn plane() -> Result<ControlPlane> {
     ControlPlane::start(options).await
 }
 
-fn told(outcome: &Outcome, seconds: u64) -> String {
-    let name = outcome.scenario.name();
-    let (what, again) = match &outcome.bug {
-        Some(bug) => (bug.as_str(), format!("--control {bug}")),
-        None => (name, format!("--scenario {name} --seconds {seconds}")),
+fn told(outcome: &Outcome) -> String {
+    let Outcome { run, bug, deeds, undone, directory } = outcome;
+    let name = match bug {
+        Some(bug) => format!("WITH {bug}"),
+        None => run.scenario.clone(),
     };
-    let (faults, entries): (usize, _) = (outcome.faults.values().sum(), outcome.entries);
-    let Outcome { seed, deeds, undone, .. } = outcome;
+    let word = if outcome.violations() == 0 { "ok" } else { "VIOLATED" };
+    let faults: usize = run.faults.values().sum();
     let mut lines = vec![format!(
-        "{what:<13} seed {seed:>6}  {faults:>3} faults, {deeds:>3} deeds ({undone} not done), {entries:>5} entries, \
-         {:>4.0} s  {}",
-        outcome.seconds,
-        if outcome.violations() == 0 { "ok" } else { "VIOLATED" }
+        "{name:<13} seed {:>6}  {faults:>3} faults, {deeds:>3} deeds ({undone} not done), {:>5} entries, {:>4.0} s  \
+         {word}",
+        run.seed, run.entries, run.seconds,
     )];
-    lines.extend(outcome.skipped.iter().map(|reason| format!("  skipped: {reason}")));
-    lines.extend(outcome.words().into_iter().map(|words| format!("  {words}")));
-    if let (true, Some(directory)) = (outcome.violations() > 0, &outcome.directory) {
-        lines.push(format!("  again: cargo chaos run {again} --seed {seed}"));
+    lines.extend(run.skipped.iter().map(|reason| format!("  skipped: {reason}")));
+    lines.extend(outcome.words().into_iter().take(SHOWN).map(|words| format!("  {words}")));
+    if outcome.violations() > SHOWN {
+        lines.push(format!("  and {} more", outcome.violations() - SHOWN));
+    }
+    if let (true, Some(directory)) = (outcome.violations() > 0, directory) {
+        lines.push(format!("  again: {}", run.replay));
         lines.push(format!("  files: {}", directory.display()));
     }
     lines.join("\n")

@@ -1,7 +1,6 @@
 //! One run: carries a plan out on a cluster of its own, heals it, lets it come to rest, and judges its history.
 
 use std::{
-    collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
     process,
@@ -17,47 +16,28 @@ use super::{
     fault::Act,
     observe, odd,
     plan::Plan,
-    rest,
-    scenario::Scenario,
-    strike, work,
+    rest, strike, work,
     world::{Setting, World},
 };
 use crate::{
     control_plane::ControlPlane,
-    history::{
-        self, Entry, What,
-        check::{Bounds, Verdict, check},
-    },
+    history::{self, Entry, What, check::Bounds, report::Run},
     nemesis::{clock, network},
 };
 
 /// What came of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// What was run.
-    pub scenario: Scenario,
-    /// With this seed.
-    pub seed: u64,
+    /// What the report tells of it.
+    #[serde(flatten)]
+    pub run: Run,
     /// The known bug that the product had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bug: Option<String>,
-    /// How long it took.
-    pub seconds: f64,
-    /// What this machine has no means for, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<String>,
-    /// How often each fault was done.
-    pub faults: BTreeMap<String, usize>,
     /// What people did.
     pub deeds: usize,
     /// What could not be done while things were broken.
     pub undone: usize,
-    /// How many entries the history has.
-    pub entries: usize,
-    /// What did not come to its end, and what the harness saw itself.
-    pub flaws: Vec<String>,
-    /// What the checker says of the history.
-    pub verdict: Verdict,
     /// Where the history and the logs are, if they are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
@@ -67,15 +47,14 @@ impl Outcome {
     /// How much there was that must not be.
     #[must_use]
     pub fn violations(&self) -> usize {
-        self.flaws.len() + self.verdict.violations.len()
+        self.run.verdict.violations.len()
     }
 
     /// A line for each.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
-        let violations = self.verdict.violations.iter();
-        let violations = violations.map(|it| format!("{}: {}", it.invariant.name(), it.words));
-        self.flaws.iter().cloned().chain(violations).collect()
+        let violations = self.run.verdict.violations.iter();
+        violations.map(|it| format!("{}: {}", it.invariant.name(), it.words)).collect()
     }
 }
 
@@ -99,7 +78,7 @@ pub async fn run(
     let story = async {
         let undone = carry_out(&world, plan).await?;
         rest::heal(&world).await.context("cannot heal what was broken")?;
-        anyhow::Ok((undone, rest::come_to_rest(&world, setting.settle).await))
+        anyhow::Ok((undone, rest::come_to_rest(&world, setting.settle).await?))
     };
     let told = tokio::select! {
         told = story => told,
@@ -115,22 +94,14 @@ pub async fn run(
     };
     tell_the_end(&world).await?;
     let mut history = collect::history(&world).await?;
-    let bounds = Bounds { settle: setting.settle, ..Bounds::default() };
-    let mut outcome = Outcome {
-        scenario: plan.scenario,
-        seed: plan.seed,
-        bug: setting.bug.clone(),
-        seconds: began.elapsed().as_secs_f64(),
-        skipped: skipped.clone(),
-        faults: faults(&history),
-        deeds: plan.deeds.len() - undone,
-        undone,
-        entries: history.len(),
-        flaws: rest.err().map(|flaw| format!("{flaw:#}")).into_iter().chain(world.holds.flaws()).collect(),
-        verdict: check(&history, &bounds),
-        directory: None,
-    };
-    let violated = outcome.violations() > 0;
+    let seconds = began.elapsed().as_secs_f64();
+    let mut run = judged(plan, setting, seconds, &history);
+    run.verdict.violations.extend(rest.err().into_iter().chain(world.holds.violations()));
+    run.verdict.violations.retain(|violation| !setting.tolerated.contains(&violation.invariant));
+    run.skipped.clone_from(skipped);
+    let violated = !run.verdict.violations.is_empty();
+    let mut outcome =
+        Outcome { run, bug: setting.bug.clone(), deeds: plan.deeds.len() - undone, undone, directory: None };
     if keep.is_some() || violated {
         let directory = place(plan, setting, keep)?;
         write(&world, &mut history, &directory, violated)?;
@@ -138,6 +109,17 @@ pub async fn run(
     }
     clean_up(&world).await?;
     Ok(outcome)
+}
+
+fn judged(plan: &Plan, setting: &Setting, seconds: f64, history: &[Entry]) -> Run {
+    let bounds = Bounds { settle: setting.settle, ..Bounds::default() };
+    let name = setting.control.as_deref().unwrap_or(plan.scenario.name());
+    let run = Run::judged(name, plan.seed, seconds, history, &bounds);
+    let replay = match &setting.control {
+        Some(control) => format!("cargo chaos run --control {control} --seed {}", plan.seed),
+        None => format!("{} --seconds {}", run.replay, plan.span / 1_000),
+    };
+    Run { replay, ..run }
 }
 
 /// What of a plan can be done on this machine, and why the rest can't.
@@ -177,20 +159,14 @@ async fn tell_the_end(world: &World<'_>) -> Result<()> {
     world.tell_sizes().await
 }
 
-fn faults(history: &[Entry]) -> BTreeMap<String, usize> {
-    let mut faults = BTreeMap::new();
-    for entry in history {
-        if let What::Fault { kind, over: false, .. } = &entry.what {
-            *faults.entry(kind.clone()).or_default() += 1;
-        }
-    }
-    faults
-}
-
 /// Where the files of a run go.
 fn place(plan: &Plan, setting: &Setting, keep: Option<&Path>) -> Result<PathBuf> {
     let temporary = || env::temp_dir().join(format!("kube-provisioner-chaos-{}", process::id()));
-    let name = setting.bug.as_deref().unwrap_or(plan.scenario.name());
+    let name = match &setting.control {
+        Some(control) if setting.bug.is_some() => format!("with-{control}"),
+        Some(control) => format!("without-{control}"),
+        None => plan.scenario.name().to_owned(),
+    };
     let directory = keep.map_or_else(temporary, Path::to_owned).join(format!("{name}-{}", plan.seed));
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     Ok(directory)

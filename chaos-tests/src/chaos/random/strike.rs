@@ -39,6 +39,8 @@ enum Held {
     Nothing,
     Snapshot(Snapshot),
     Limit(Limit),
+    /// The process that was to end. Another fault may have ended it earlier, and started the next.
+    Process(u32),
 }
 
 /// Lets one fault of a plan begin and end at its times, counted from `began`.
@@ -119,8 +121,13 @@ async fn begin_at(world: &World<'_>, actor: &Actor, number: usize, act: &Act) ->
                 };
             }
             actor.tell_exit(&replica, &world.chronicle);
+            return Ok(Held::Process(replica.pid()));
         }
-        Act::Terminate => drop(actor.replica.lock().await.signal(Signal::TERM)),
+        Act::Terminate => {
+            let replica = actor.replica.lock().await;
+            let _ = replica.signal(Signal::TERM);
+            return Ok(Held::Process(replica.pid()));
+        }
         Act::Pause => drop(actor.replica.lock().await.pause()),
         Act::Requests { verb, resource, fate, first } => {
             let rule = Rule::on(verb, resource).action(fate.action());
@@ -159,8 +166,10 @@ async fn end(world: &World<'_>, fault: &Fault, victim: &Victim<'_>, held: Held) 
         (Victim::Part(program), ..) => plane.restart(*program).await,
         (Victim::Backend, ..) => world.set_gate(fault.number, None),
         (Victim::Replica(actor), act, held) => {
-            if let Held::Limit(limit) = held {
-                limit.lift();
+            match held {
+                Held::Limit(limit) => limit.lift(),
+                Held::Process(pid) => wait_end(actor, pid).await,
+                Held::Nothing | Held::Snapshot(_) => {}
             }
             end_at(world, actor, fault.number, act).await
         }
@@ -178,18 +187,20 @@ async fn restore(world: &World<'_>, snapshot: &Snapshot) -> Result<()> {
     Ok(())
 }
 
+/// Waits until this process of a replica has ended, and ends it if it does not.
+async fn wait_end(actor: &Actor, pid: u32) {
+    let replica = actor.replica.lock().await;
+    if replica.pid() == pid && replica.wait_exit(PATIENCE).await.is_err() {
+        let _ = replica.kill().await;
+    }
+}
+
 async fn end_at(world: &World<'_>, actor: &Actor, number: usize, act: &Act) -> Result<()> {
     match act {
-        Act::Kill { .. } | Act::Terminate => {
-            let replica = actor.replica.lock().await;
-            if replica.wait_exit(PATIENCE).await.is_err() {
-                let _ = replica.kill().await;
-            }
-            drop(replica);
+        // With too little to live on it may have ended by itself.
+        Act::Kill { .. } | Act::Terminate | Act::Files(_) | Act::Memory(_) => {
             actor.revive(&world.chronicle).await?;
         }
-        // It may have been too little to live on.
-        Act::Files(_) | Act::Memory(_) => actor.revive(&world.chronicle).await?,
         Act::Pause => drop(actor.replica.lock().await.resume()),
         Act::Requests { .. } | Act::Expire(_) => actor.set_rule(number, None),
         Act::Freeze(resource) => actor.proxy.thaw(resource),

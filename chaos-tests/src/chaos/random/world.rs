@@ -26,7 +26,7 @@ use crate::{
     chaos::history::ASKED,
     cluster::Scope,
     control_plane::ControlPlane,
-    history::What,
+    history::{What, check::Invariant},
     ledger::{
         Conduct, Rule as Gate, Words,
         stage::{DEADLINE, Setup, Stage},
@@ -92,10 +92,14 @@ pub(super) struct Classes {
 pub struct Setting {
     /// How long everything may take to come to its end, once nothing is broken any more.
     pub settle: Duration,
+    /// The control whose plan this is for, by its bug.
+    pub control: Option<String>,
     /// The known bug that they have.
     pub bug: Option<String>,
     /// Keys laid over their configuration.
     pub keys: Value,
+    /// Invariants that the plan breaks on purpose.
+    pub tolerated: &'static [Invariant],
 }
 
 impl<'a> World<'a> {
