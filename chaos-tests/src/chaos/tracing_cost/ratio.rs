@@ -14,9 +14,13 @@ pub(super) enum Verdict {
     Missed,
 }
 
+/// With fewer rounds not even the smallest and the largest enclose the median in 19 of 20 series.
+const ENOUGH: usize = 6;
+
 /// The ratios of a series of rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Ratio {
+    rounds: usize,
     median: f64,
     /// The true median lies from `low` to `high`, in 19 of 20 such series.
     low: f64,
@@ -34,6 +38,7 @@ impl Ratio {
         let (n, margin) = (sorted.len() as f64, 0.98 * (sorted.len() as f64).sqrt());
         let (low, high) = ((n / 2.0 - margin).floor().max(0.0), (n / 2.0 + margin).ceil());
         Self {
+            rounds: sorted.len(),
             median: middle(&sorted),
             low: rank(low as usize),
             high: rank(high as usize),
@@ -45,6 +50,7 @@ impl Ratio {
     /// Whether it is at most `promise`.
     pub(super) fn verdict(&self, promise: f64) -> Verdict {
         match self {
+            Self { rounds: ..ENOUGH, .. } => Verdict::Undecided,
             Self { high, .. } if *high <= promise => Verdict::Holds,
             Self { low, .. } if *low > promise => Verdict::Missed,
             _ => Verdict::Undecided,
@@ -96,7 +102,8 @@ mod tests {
 
     #[test]
     fn few_rounds_never_decide_by_themselves() {
-        let ratio = Ratio::of([1.0, 1.3].into_iter());
-        assert_eq!(ratio.verdict(1.1), Verdict::Undecided);
+        let ratio = |rounds: usize| Ratio::of(std::iter::repeat_n(1.0, rounds));
+        assert_eq!(ratio(5).verdict(1.1), Verdict::Undecided);
+        assert_eq!(ratio(6).verdict(1.1), Verdict::Holds);
     }
 }
