@@ -8,22 +8,17 @@ use chaos_tests::{
     cluster,
     ledger::{
         Conduct, Rule as Gate, Words,
-        stage::{DEADLINE, FINALIZER, Setup, Stage},
+        stage::{DEADLINE, Setup, Stage},
     },
     proxy::{Action, Proxy, Rule},
-    wait,
 };
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume};
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::stage;
 
 /// The audit looks each second, and its grace is as long as the longest call.
-fn quick(orphans: &str) -> Value {
+pub(crate) fn quick(orphans: &str) -> Value {
     json!({ "auditInterval": "1s", "provisionTimeout": "3s", "deletionTimeout": "3s", "orphans": orphans })
 }
 
@@ -260,109 +255,4 @@ async fn a_leader_with_a_frozen_view_makes_nothing_for_a_claim_that_is_gone_and_
     stage.delete_claim("made").await.unwrap();
     stage.volume_gone(&made).await.unwrap();
     stage.finish(&[]).await.unwrap();
-}
-
-/// The mark of an asset that an earlier claim of this installation left behind.
-fn mark(installation: &Value, uid: &str) -> Value {
-    json!({
-        "installation": installation,
-        "claim": { "namespace": "default", "name": "gone", "uid": uid, "resourceVersion": "1" },
-        "reclaimPolicy": "Delete",
-        "kept": false,
-    })
-}
-
-async fn patch_to_retain(stage: &Stage<'_>, volume: &PersistentVolume) {
-    let retain = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
-    let volumes = stage.scope.all_volumes();
-    volumes.patch(&volume.name_any(), &PatchParams::default(), &retain).await.unwrap();
-    let let_go = |volume: &PersistentVolume| !volume.finalizers().iter().any(|it| it == FINALIZER);
-    wait::until(&volumes, &volume.name_any(), DEADLINE, let_go).await.unwrap();
-}
-
-/// Deletes claim and volume: nothing but the asset is left.
-async fn strip(stage: &Stage<'_>, claim: &str, volume: &PersistentVolume) {
-    stage.delete_claim(claim).await.unwrap();
-    stage.scope.all_volumes().delete(&volume.name_any(), &DeleteParams::default()).await.unwrap();
-    stage.volume_gone(volume).await.unwrap();
-}
-
-/// Waits until the audit has taken two true orphans, one after the other: the second is ripe only when all that was
-/// there before it has been ripe too.
-async fn audited(stage: &Stage<'_>, installation: &Value) {
-    for number in 1..=2 {
-        let name = format!("pvc-{number}-{}", stage.scope.namespace());
-        stage.ledger.plant(&name, Some(&mark(installation, &name))).unwrap();
-        let taken = async || Ok(stage.ledger.assets()?.contains(&name).then(|| "it is there".to_owned()));
-        stage.eventually("the audit takes a true orphan", taken).await.unwrap();
-    }
-}
-
-/// The keeping rules, under the strictest policy.
-#[tokio::test]
-async fn the_audit_never_takes_what_people_keep_what_is_used_and_what_is_not_ours() {
-    let stage = stage(Setup::with(quick("delete"))).await;
-    let retains = stage.class("r", |class| class.reclaim_policy = Some("Retain".to_owned())).await.unwrap();
-    let class = stage.class("a", |_| ()).await.unwrap();
-    let retained = stage.bound("retained", &retains).await.unwrap();
-    strip(&stage, "retained", &retained).await;
-    let patched = stage.bound("patched", &class).await.unwrap();
-    patch_to_retain(&stage, &patched).await;
-    strip(&stage, "patched", &patched).await;
-    let installation = stage.ledger.begun("provision").unwrap()[0].request["installation"].clone();
-    let name = |what: &str| format!("{what}-{}", stage.scope.namespace());
-    let [re_homed, foreign, unmarked, static_volume] =
-        ["re-homed", "foreign", "unmarked", "static"].map(name);
-    stage.ledger.plant(&re_homed, Some(&mark(&installation, "re-homed"))).unwrap();
-    re_home(&stage, &re_homed, &static_volume).await;
-    stage.ledger.plant(&foreign, Some(&mark(&json!("another/installation"), "foreign"))).unwrap();
-    stage.ledger.plant(&unmarked, None).unwrap();
-    audited(&stage, &installation).await;
-    let (retained, patched) = (retained.name_any(), patched.name_any());
-    let there = [&retained, &patched, &re_homed, &foreign, &unmarked].map(Clone::clone);
-    assert_eq!(stage.ledger.assets().unwrap(), there.into());
-    stage.scope.all_volumes().delete(&static_volume, &DeleteParams::default()).await.unwrap();
-    let gone = async || Ok(stage.ledger.assets()?.contains(&re_homed).then(|| "it is there".to_owned()));
-    stage.eventually("what nothing uses any more is an orphan again", gone).await.unwrap();
-    stage.finish(&[&retained, &patched, &foreign, &unmarked]).await.unwrap();
-}
-
-/// A volume by hand, of another name, with this asset as its source.
-async fn re_home(stage: &Stage<'_>, asset: &str, name: &str) {
-    let volume = json!({
-        "metadata": { "name": name },
-        "spec": {
-            "capacity": { "storage": "1Mi" },
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-        },
-    });
-    let mut volume: PersistentVolume = serde_json::from_value(volume).unwrap();
-    let path = stage.ledger.asset(asset).display().to_string();
-    volume.spec.as_mut().unwrap().host_path = Some(HostPathVolumeSource { path, type_: None });
-    cluster::create(&stage.scope.all_volumes(), &volume).await.unwrap();
-}
-
-/// Under the default policy, an orphan with data in it is only reported.
-#[tokio::test]
-async fn an_orphan_that_holds_data_is_reported_and_left_alone_by_default() {
-    let stage = stage(Setup::with(quick("auto"))).await;
-    let class = stage.class("a", |_| ()).await.unwrap();
-    stage.bound("data", &class).await.unwrap();
-    let installation = stage.ledger.begun("provision").unwrap()[0].request["installation"].clone();
-    let name = format!("used-{}", stage.scope.namespace());
-    stage.ledger.plant(&name, Some(&mark(&installation, "used"))).unwrap();
-    std::fs::write(stage.ledger.asset(&name).join("file"), "data").unwrap();
-    let lease = stage.scope.provisioner().replace('/', "-");
-    stage
-        .told(
-            &lease,
-            "OrphanedAsset",
-            &format!("{name} belongs to no volume and no claim, and is left alone"),
-        )
-        .await
-        .unwrap();
-    audited(&stage, &installation).await;
-    assert!(stage.ledger.asset(&name).join("file").exists());
-    stage.finish(&[&name]).await.unwrap();
 }

@@ -7,6 +7,7 @@
 mod claims;
 mod deletion;
 mod hardening;
+mod keeping;
 mod leadership;
 mod leaks;
 mod library;

@@ -82,7 +82,10 @@ impl Arbiter {
                 Verdict::Moot(why)
             }
             Outcome::Ignored(why) => {
-                self.park(key, running, story::IGNORED, now);
+                // What has changed meanwhile may be just what it was ignored for.
+                if !running.changed {
+                    self.park(key, running, story::IGNORED, now);
+                }
                 Verdict::Moot(format!("ignored by the backend: {why}"))
             }
             Outcome::Failed(failure) => self.failed(key, running, failure, jitter, now),
@@ -184,7 +187,7 @@ impl Arbiter {
             Task::Provision(task) if failure.unknown => Some(Arc::new(task.clone())),
             _ => None,
         };
-        if running.changed && !failure.slow {
+        if running.changed {
             return Some(Duration::ZERO);
         }
         if threshold > 0 && entry.failures >= threshold && !failure.unknown {

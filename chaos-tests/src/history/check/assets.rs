@@ -46,6 +46,10 @@ fn made_again(
     if made_at < removed_at || reading.age(made_at) != reading.age(removed_at) {
         return None;
     }
+    // Nor is what was made under somebody else's name, and removed as surplus.
+    if reading.is_taken(volume, made.claim_uid().unwrap_or_default(), removed_at) {
+        return None;
+    }
     if begun(reading, made) > removed_at {
         return Some((
             made_at,
@@ -135,6 +139,15 @@ mod tests {
         bad(&history, OneAsset, &["pvc-1", "again in epoch 9"]);
         history.push(harness(4 * S + 1, What::Restored));
         good(&history, OneAsset);
+    }
+
+    #[test]
+    fn an_asset_that_was_surplus_because_its_name_was_taken_may_be_made_again() {
+        let mut history = calls(&[(1, 2, "provision", 5), (3, 4, "delete", 5), (5, 6, "provision", 5)]);
+        history.push(audited(2 * S + 1, "r0", "create", "persistentvolumes", "pvc-1", 409));
+        good(&history, OneAsset);
+        history.push(seen(3 * S, volume("1", 9, "Available", "Delete")));
+        bad(&history, OneAsset, &["pvc-1", "again in epoch 5"]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl<'r, 'a> Around<'r, 'a> {
             return Some("which held data, after etcd had been put back".to_owned());
         }
         let (uid, lives) = claim?;
-        if lives {
+        if lives && !self.reading.is_taken(&self.call.begin.volume, uid, self.to) {
             return Some(format!("whose claim {uid} lived"));
         }
         None
@@ -173,6 +173,17 @@ mod tests {
         bad(&unsaved, NothingPreciousDeleted, &["pvc-1", "claim 1 lived"]);
         let unseen = life(volume("1", 9, "Bound", "Delete"), Object::default());
         bad(&unseen, NothingPreciousDeleted, &["pvc-1", "claim 1 lived"]);
+    }
+
+    #[test]
+    fn an_asset_under_a_name_that_somebody_else_has_taken_is_surplus() {
+        let refused = audited(3 * S, "r0", "create", "persistentvolumes", "pvc-1", 409);
+        let mut history = life(Object::default(), claim("1", 8, "Pending"));
+        history.push(refused.clone());
+        good(&history, NothingPreciousDeleted);
+        let mut own = life(volume("1", 9, "Pending", "Delete"), claim("1", 8, "Pending"));
+        own.push(refused);
+        bad(&own, NothingPreciousDeleted, &["pvc-1", "claim 1 lived"]);
     }
 
     #[test]

@@ -217,6 +217,23 @@ impl<'a> Reading<'a> {
         sights.last().is_some_and(|(at, last)| !last.gone && unseen(*at))
     }
 
+    /// Whether the API server had refused to create a volume of this name for this claim before `at`, and the cluster
+    /// had none for it: the name is somebody else's, and an asset made under it is surplus.
+    #[must_use]
+    pub fn is_taken(&self, volume: &str, claim: &str, at: u64) -> bool {
+        let refused = |what: &What| match what {
+            What::Audited { verb, resource, name, status: 409 } => {
+                verb == "create" && resource == "persistentvolumes" && name == volume
+            }
+            _ => false,
+        };
+        let mut before = self.entries.iter().take_while(|entry| entry.at <= at);
+        let own = |(of, _, sights): (&str, &str, &[Sight<'_>])| {
+            of == volume && sights.iter().any(|(seen, it)| it.other == claim && *seen <= at)
+        };
+        before.any(|entry| refused(&entry.what)) && !self.of_kind("volume").any(own)
+    }
+
     /// The claim of a volume by the backend's requests: its UID.
     #[must_use]
     pub fn claims_of_volumes(&self) -> BTreeMap<&'a str, &'a str> {

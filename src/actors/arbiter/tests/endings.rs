@@ -151,6 +151,32 @@ fn parameters_that_cannot_work_are_tried_seldom_and_at_once_with_a_new_class() {
 }
 
 #[test]
+fn a_change_during_an_attempt_is_not_lost_whatever_came_of_it() {
+    let ends = [
+        ("failed", failure(Reason::ProvisioningFailed, false)),
+        ("it can't work", failure(Reason::ProvisioningFailed, true)),
+        ("ignored", Outcome::Ignored("other site".to_owned())),
+        ("decided anew", Outcome::Superseded("changed".to_owned())),
+    ];
+    for (what, outcome) in ends {
+        let mut table = Table::leading(Rules { provision_threshold: 1, ..rules() });
+        table.claim("a");
+        table.class_with("fast", OURS, "uid-2");
+        table.did();
+        table.finish("pvc-a", outcome);
+        assert!(table.did().contains(&"provision pvc-a".to_owned()), "{what}");
+    }
+    let mut table = Table::leading(rules());
+    let mut going = table.volume_of("b", Phase::Pending);
+    going.deleting = true;
+    table.arbiter.see_volumes(&[watch::News::Seen(Arc::new(going))], table.now);
+    assert_eq!(table.did(), ["Spare pvc-b"]);
+    table.volume("b", Phase::Released);
+    table.finish("pvc-b", Outcome::Ignored("it waits to be released".to_owned()));
+    assert_eq!(table.did(), ["Delete(Released) pvc-b"], "released while its claim was being read");
+}
+
+#[test]
 fn what_is_known_about_an_asset_decides_whether_its_claim_may_be_forgotten() {
     let gone = || Claim { uid: "a".into(), ..Claim::default() };
     // Before this attempt, and what it told: an asset may exist.
