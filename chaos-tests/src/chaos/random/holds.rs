@@ -34,7 +34,8 @@ impl Holds {
     /// A volume was seen.
     pub(super) fn see(&self, volume: &Object) {
         let mut state = self.lock();
-        let has = volume.finalizers.iter().any(|finalizer| finalizer == HOLD);
+        // The last that is shown of an object that has gone may be what it was before.
+        let has = !volume.gone && volume.finalizers.iter().any(|finalizer| finalizer == HOLD);
         let before = state.held.get(&volume.uid).copied();
         if has && before.is_none() {
             state.held.insert(volume.uid.clone(), false);
@@ -72,6 +73,10 @@ mod tests {
         for finalizers in [&["other"][..], &["other", HOLD], &["other"], &[]] {
             holds.see(&with(finalizers));
         }
+        assert_eq!(holds.violations().len(), 1);
+        let holds = Holds::default();
+        holds.see(&with(&[HOLD]));
+        holds.see(&Object { gone: true, ..with(&[HOLD]) });
         assert_eq!(holds.violations().len(), 1);
         let holds = Holds::default();
         holds.see(&with(&[HOLD]));

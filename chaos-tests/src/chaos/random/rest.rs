@@ -57,7 +57,8 @@ pub(super) async fn heal(world: &World<'_>) -> Result<()> {
     }
     for volume in world.stage.scope.volumes().await? {
         if volume.finalizers().iter().any(|finalizer| finalizer == HOLD) {
-            work::let_go(world, &volume).await?;
+            // It may be gone: with a known bug nothing holds it.
+            let _ = work::let_go(world, &volume).await;
         }
     }
     odd::heal(world).await?;

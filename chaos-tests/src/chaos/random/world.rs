@@ -50,6 +50,8 @@ pub(super) struct World<'a> {
     pub(super) kept: Brief<BTreeMap<String, Kept>>,
     /// Somebody else's finalizers on volumes.
     pub(super) holds: Holds,
+    /// Held while a fault befalls a part of the control plane.
+    pub(super) turn: Mutex<()>,
     /// How often etcd was put back.
     pub(super) restored: watch::Sender<usize>,
     /// The rules for calls about claims at which the backend always fails.
@@ -124,6 +126,7 @@ impl<'a> World<'a> {
             restored: watch::Sender::default(),
             kept: Brief::default(),
             holds: Holds::default(),
+            turn: Mutex::default(),
             failing,
         };
         world.set_gate(0, None)?;
