@@ -82,7 +82,10 @@ pub(super) const LASTING: &str = "node";
 
 /// Creates a node that claims can be sent to.
 pub(super) async fn create_node(world: &World<'_>, name: &str) -> Result<()> {
-    let metadata = ObjectMeta { name: Some(node(world, name)), ..ObjectMeta::default() };
+    let name = node(world, name);
+    // A node without labels is taken for one that is gone.
+    let labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), name.clone())]);
+    let metadata = ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() };
     cluster::create(&nodes(world), &Node { metadata, ..Node::default() }).await.map(drop)
 }
 
