@@ -1,4 +1,4 @@
-//! Faults as a plan tells them: what breaks, whose it is, from when to when. They are drawn in [`super::draw`].
+//! Faults as a plan tells them: what breaks, whose it is, from when to when. They are drawn in `draw`.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The report of many runs: what broke, what was judged, and what must not have been. One page of HTML that needs
 //! nothing else, and the same facts as JSON.
 //!
-//! Here are the facts; the page is made in [`page`], its pictures in [`picture`]. Nothing here judges.
+//! Here are the facts; the page is made in `page`, its pictures in `picture`. Nothing here judges.
 
 mod page;
 mod picture;
