@@ -203,7 +203,9 @@ fn life(chance: &mut Chance, number: u64, span: u64) -> Vec<Deed> {
     if kind == Kind::Stranded {
         deeds.push((odd_ends, Work::LoseNode));
     }
-    if chance.percent(55) {
+    // What was provisioned to be retained is nobody's orphan: if its maker dies before it has a volume, and its claim
+    // goes, it stays. That is meant to be, and would look like a leak.
+    if kind != Kind::Retained && chance.percent(55) {
         // Some at once, while it is being provisioned.
         let lives = if chance.percent(30) { chance.between(20, 400) } else { chance.between(1_000, 9_000) };
         deeds.push((born + lives, Work::Delete));
