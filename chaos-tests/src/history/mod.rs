@@ -136,10 +136,10 @@ mod nested {
     }
 }
 
-/// A claim or a volume.
+/// A claim, a volume, or a node that goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// `claim` or `volume`.
+    /// `claim`, `volume` or `node`.
     pub kind: String,
     /// Its name.
     pub name: String,

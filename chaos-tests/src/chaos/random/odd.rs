@@ -19,7 +19,12 @@ use super::{
     work,
     world::{Kept, World},
 };
-use crate::{cluster, ledger::stage::FINALIZER, wait};
+use crate::{
+    cluster,
+    history::{Object, What},
+    ledger::stage::FINALIZER,
+    wait,
+};
 
 /// The label of volumes that have the name of a claim's own.
 const SQUATS: &str = "chaos.example.dev/squats";
@@ -91,7 +96,11 @@ pub(super) async fn create_node(world: &World<'_>, name: &str) -> Result<()> {
 
 /// Deletes it.
 pub(super) async fn delete_node(world: &World<'_>, name: &str) -> Result<()> {
-    cluster::delete(&nodes(world), &node(world, name)).await
+    let name = node(world, name);
+    cluster::delete(&nodes(world), &name).await?;
+    let gone = Object { kind: "node".to_owned(), name, gone: true, ..Object::default() };
+    world.chronicle.tell("cluster", What::Object(gone));
+    Ok(())
 }
 
 /// Sends a claim to the node that stays.

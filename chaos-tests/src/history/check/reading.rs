@@ -14,6 +14,12 @@ use crate::{
 /// Of these kinds a fault may end the process that it befalls; the first part of the kind, up to a dash, counts.
 const ENDS: [&str; 6] = ["kill", "term", "restart", "crash", "limit", "oom"];
 
+/// Faults of these kinds keep no news of an object from a replica that lives; the first part of the kind counts.
+const TIMELY: [&str; 4] = ["backend", "clock", "kill", "term"];
+
+/// A broken watch is noticed, and another one begun, so long after the fault at most.
+const AFTERWARDS: u64 = 10_000_000_000;
+
 /// A time in which a replica believed to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belief<'a> {
@@ -119,6 +125,8 @@ pub struct Reading<'a> {
     pub requests: Vec<(&'a str, &'a Record)>,
     /// Each object's sights by time: by kind, name and UID.
     pub objects: BTreeMap<(&'a str, &'a str, &'a str), Vec<Sight<'a>>>,
+    /// From when to when each fault may have kept news from replicas, by its number.
+    late: BTreeMap<usize, (u64, u64)>,
     /// When nothing was broken any more, for the last time.
     pub healed: Option<u64>,
     /// When everything was at rest, for the last time.
@@ -161,6 +169,14 @@ impl<'a> Reading<'a> {
                 let key = (&*object.kind, &*object.name, &*object.uid);
                 self.objects.entry(key).or_default().push((at, object));
             }
+            What::Fault { number, kind, over: false, .. } if !TIMELY.contains(&first_part(kind)) => {
+                self.late.insert(*number, (at, u64::MAX));
+            }
+            What::Fault { number, over: true, .. } => {
+                if let Some((_, to)) = self.late.get_mut(number) {
+                    *to = at + AFTERWARDS;
+                }
+            }
             What::Healed => self.healed = Some(at),
             What::Rest => self.rest = Some(at),
             What::Restored => self.restored.push(at),
@@ -180,6 +196,12 @@ impl<'a> Reading<'a> {
     #[must_use]
     pub fn age(&self, at: u64) -> usize {
         self.restored.partition_point(|restored| *restored <= at)
+    }
+
+    /// Whether a fault may have kept what happened at `at` from a replica until `until`.
+    #[must_use]
+    pub fn news_was_late(&self, at: u64, until: u64) -> bool {
+        self.late.values().any(|(from, to)| *from <= until && at <= *to)
     }
 
     /// The beliefs of a replica.

@@ -10,7 +10,7 @@ use super::{Bounds, Invariant::RetriesGrow, Reading, Verdict, nanos, reading::To
 const LEAST: f64 = 0.85;
 
 /// After the n-th failure in a row of one leadership, the wait is at least the n-th of the backoff. A change of the
-/// claim or volume starts anew.
+/// claim, its node or the volume starts anew.
 pub(super) fn grow(reading: &Reading<'_>, bounds: &Bounds, verdict: &mut Verdict) {
     let mut rows: BTreeMap<(u64, &str, &str), Vec<&Told<'_>>> = BTreeMap::new();
     for call in &reading.calls {
@@ -60,24 +60,28 @@ fn wait_after(failures: u32, bounds: &Bounds) -> Duration {
     bounds.retry_initial.saturating_mul(1 << doublings).min(bounds.retry_max)
 }
 
-/// Whether the claim or the volume may have changed between two calls.
+/// Whether the claim, its node or the volume may have changed for the leader between two calls. It hears of a change
+/// within `lag`, unless a fault keeps the news from it.
 fn changed(reading: &Reading<'_>, earlier: &Told<'_>, later: &Told<'_>, lag: u64) -> bool {
     let claims = reading.claims_of_volumes();
     let uid = later.claim_uid().or_else(|| claims.get(&*later.begin.volume).copied());
-    let times = earlier.begin.at.saturating_sub(lag)..=later.begin.at + lag;
+    let node = earlier.text("/selectedNode");
     let ours = |kind: &str, name: &str, of: &str| match kind {
         "claim" => Some(of) == uid,
+        "node" => Some(name) == node,
         _ => name == later.begin.volume,
     };
+    let (from, to) = (earlier.begin.at.saturating_sub(lag), later.begin.at + lag);
+    let heard = |at: u64| at <= to && (at >= from || reading.news_was_late(at, from));
     let objects = reading.objects.iter().filter(|((kind, name, of), _)| ours(kind, name, of));
-    objects.flat_map(|(_, sights)| sights).any(|(at, _)| times.contains(at))
+    objects.flat_map(|(_, sights)| sights).any(|(at, _)| heard(*at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tale::*;
     use super::*;
-    use crate::history::Entry;
+    use crate::history::{Entry, Object, What};
 
     /// Failed calls that take a millisecond each and begin so many milliseconds after the first one.
     fn at(times: &[u64]) -> Vec<Entry> {
@@ -107,6 +111,38 @@ mod tests {
         bad(&history, RetriesGrow, &["failure 2 in a row"]);
         assert_eq!(judged(&history, RetriesGrow).0, 2, "the wait with the change is not looked at");
         history.push(seen(110_700 * MS, claim("1", 8, "Pending")));
+        assert_eq!(judged(&history, RetriesGrow), (0, vec![]));
+    }
+
+    #[test]
+    fn a_node_that_goes_starts_anew_for_the_claims_that_were_sent_there() {
+        let mut history = at(&[0, 100]);
+        let node = |name: &str| Object {
+            kind: "node".to_owned(),
+            name: name.to_owned(),
+            gone: true,
+            ..Object::default()
+        };
+        for entry in &mut history {
+            if let What::Call(call) = &mut entry.what
+                && call.request.is_object()
+            {
+                call.request["selectedNode"] = "n1".into();
+            }
+        }
+        history.push(seen(100_050 * MS, node("n2")));
+        bad(&history, RetriesGrow, &["failure 1 in a row"]);
+        history.push(seen(100_050 * MS, node("n1")));
+        assert_eq!(judged(&history, RetriesGrow), (0, vec![]));
+    }
+
+    #[test]
+    fn a_change_counts_from_when_a_broken_watch_may_have_brought_it() {
+        let mut history = at(&[0, 100]);
+        history.push(seen(90_000 * MS, claim("1", 7, "Pending")));
+        history.push(fault(95_000 * MS, "backend-fails", "backend"));
+        bad(&history, RetriesGrow, &["failure 1 in a row"]);
+        history.push(fault(89_000 * MS, "freeze-claims", "r0"));
         assert_eq!(judged(&history, RetriesGrow), (0, vec![]));
     }
 
