@@ -84,7 +84,7 @@ fn creations(reading: &Reading<'_>, volume: &str, writes: &[Write<'_>]) -> Optio
 
 fn total(reading: &Reading<'_>, volume: &str, writes: &[Write<'_>]) -> Option<String> {
     let done = writes.iter().filter(|write| write.done).count();
-    let calls = reading.calls.iter().filter(|call| call.begin.volume == volume).count();
+    let calls = calls(reading, volume);
     let leaders: BTreeSet<(&str, u64)> = writes
         .iter()
         .map(|write| (write.party, leadership(reading, write).map_or(0, |it| it.epoch)))
@@ -96,6 +96,15 @@ fn total(reading: &Reading<'_>, volume: &str, writes: &[Write<'_>]) -> Option<St
             leaders.len()
         )
     })
+}
+
+/// How often the backend was called: as the ledger has it, or, where its program could not even be started, as the
+/// replicas have it.
+fn calls(reading: &Reading<'_>, volume: &str) -> usize {
+    let answered = reading.calls.iter().filter(|call| call.begin.volume == volume).count();
+    let asked = |does: &str| does.split_once(' ').is_some_and(|(_, name)| name == volume);
+    let begun = reading.begun.iter().filter(|begun| asked(&begun.does)).count();
+    answered.max(begun)
 }
 
 fn failed_creations(reading: &Reading<'_>, volume: &str, writes: &[Write<'_>]) -> Vec<String> {
@@ -166,6 +175,18 @@ mod tests {
         good(&history, Budget);
         history.push(write(15, "patch", 200));
         bad(&history, Budget, &["pvc-1", "9 writes", "2 backend calls", "1 leaderships"]);
+    }
+
+    #[test]
+    fn a_call_whose_program_could_not_be_started_is_a_reason_too() {
+        let mut history = life();
+        history.extend((10..19).map(|at| write(at, "delete", 200)));
+        bad(&history, Budget, &["2 backend calls"]);
+        let begun = |at| begins(at, "r0", 5, "delete pvc-1");
+        history.extend((10..13).map(begun));
+        bad(&history, Budget, &["3 backend calls"]);
+        history.extend((13..19).map(begun));
+        good(&history, Budget);
     }
 
     #[test]
