@@ -78,6 +78,22 @@ pub enum TelemetryError {
         /// Why it can't.
         cause: opentelemetry_otlp::ExporterBuildError,
     },
+    /// The client of the exporter can't be made.
+    #[error("the connection to {endpoint} can't be prepared: {cause}")]
+    Client {
+        /// Where it should send.
+        endpoint: String,
+        /// Why it can't.
+        cause: String,
+    },
+    /// The file with the collector's authorities can't be used.
+    #[error("the certificates of the trace collector's authorities in {path} can't be used: {cause}")]
+    Certificate {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// There is a global tracing subscriber already.
     #[error("logs are set up already: {0}")]
     AlreadySet(#[from] dispatcher::SetGlobalDefaultError),

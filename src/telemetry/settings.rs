@@ -1,7 +1,7 @@
 //! What the standard `OTEL_*` variables say about traces, read once. Those that the OpenTelemetry SDK
-//! reads by itself (headers, timeout, batches, resource attributes) are left to it.
+//! reads by itself (headers, batches, resource attributes) are left to it.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
@@ -15,6 +15,9 @@ const QUEUE_SIZE: usize = 32_768;
 /// leader that dies, which is when people look.
 const DELAY: Duration = Duration::from_secs(1);
 
+/// How long the collector may take to answer; the specification's.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The name under which traces are found, unless it is configured.
 const SERVICE_NAME: &str = "kube-provisioner";
 
@@ -23,6 +26,10 @@ const SERVICE_NAME: &str = "kube-provisioner";
 pub(crate) struct OtlpSettings {
     /// The whole URL that batches are posted to.
     pub(crate) endpoint: String,
+    /// The file with the authorities that the collector's certificate must come from, instead of the machine's.
+    pub(crate) certificate: Option<PathBuf>,
+    /// How long the collector may take to answer.
+    pub(crate) timeout: Duration,
     /// The share of traces that is kept, from 0 to 1.
     pub(crate) ratio: f64,
     /// How many spans may wait.
@@ -52,11 +59,20 @@ impl OtlpSettings {
         let Some((source, endpoint)) = find_endpoint(endpoint, &set) else { return Ok(None) };
         Ok(Some(Self {
             endpoint: checked_endpoint(source, endpoint)?,
+            certificate: set("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE")
+                .or_else(|| set("OTEL_EXPORTER_OTLP_CERTIFICATE"))
+                .map(PathBuf::from),
+            timeout: timeout(&set)?,
             ratio: ratio(&set)?,
             queue_size: positive("OTEL_BSP_MAX_QUEUE_SIZE", &set)?.unwrap_or(QUEUE_SIZE),
             delay: delay(&set)?,
             resource_defaults: resource_defaults(instance, &set),
         }))
+    }
+
+    /// Whether spans go out over TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.endpoint.starts_with("https:")
     }
 
     /// What the spans say about this process.
@@ -83,14 +99,14 @@ fn find_endpoint(
 
 fn checked_endpoint(source: &'static str, endpoint: String) -> Result<String, TelemetryError> {
     let uri: Option<http::Uri> = endpoint.parse().ok();
-    let host = uri.as_ref().filter(|uri| uri.scheme_str() == Some("http")).and_then(http::Uri::host);
+    let is_http = |uri: &&http::Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+    let host = uri.as_ref().filter(is_http).and_then(http::Uri::host);
     match host {
         Some(_) => Ok(endpoint),
         None => Err(TelemetryError::Setting {
             source_name: source,
             value: endpoint,
-            wanted: "a URL of the form http://host:4318 (this program exports without TLS; \
-                     run a collector beside it to go further)",
+            wanted: "a URL of the form http://host:4318 or https://host:4318",
         }),
     }
 }
@@ -126,6 +142,13 @@ fn ratio_argument(set: &dyn Fn(&str) -> Option<String>) -> Result<f64, Telemetry
 fn delay(set: &dyn Fn(&str) -> Option<String>) -> Result<Duration, TelemetryError> {
     let milliseconds = positive("OTEL_BSP_SCHEDULE_DELAY", set)?;
     Ok(milliseconds.map_or(DELAY, |milliseconds| Duration::from_millis(milliseconds as u64)))
+}
+
+/// The variable for traces wins over the general one.
+fn timeout(set: &dyn Fn(&str) -> Option<String>) -> Result<Duration, TelemetryError> {
+    let of_traces = positive("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", set)?;
+    let milliseconds = of_traces.or(positive("OTEL_EXPORTER_OTLP_TIMEOUT", set)?);
+    Ok(milliseconds.map_or(TIMEOUT, |milliseconds| Duration::from_millis(milliseconds as u64)))
 }
 
 fn positive(
@@ -200,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn an_https_endpoint_is_encrypted_and_the_variables_for_traces_win() {
+        let read = |env: &[_]| read(Some("https://jaeger:4318"), env).unwrap().unwrap();
+        assert!(read(&[]).is_encrypted() && !settings(&[]).is_encrypted());
+        assert_eq!((read(&[]).certificate, read(&[]).timeout), (None, Duration::from_secs(10)));
+        let general = [("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")];
+        assert_eq!(read(&general).certificate, Some("/ca".into()));
+        assert_eq!(read(&general).timeout, Duration::from_secs(2));
+        let own =
+            [("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/own"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "50")];
+        let both = [general, own].concat();
+        assert_eq!(read(&both).certificate, Some("/own".into()));
+        assert_eq!(read(&both).timeout, Duration::from_millis(50));
+    }
+
+    #[test]
     fn every_standard_sampler_is_a_share_of_the_traces() {
         let sampler = |name| settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", "0.25")]);
         assert_eq!(settings(&[]).ratio, 1.0);
@@ -213,7 +251,7 @@ mod tests {
     fn a_wrong_value_is_named_with_its_source() {
         let told = |option, env: &[_]| read(option, env).unwrap_err().to_string();
         let endpoint = Some("http://jaeger:4318");
-        assert!(told(Some("https://jaeger:4318"), &[]).starts_with("the OTLP endpoint option is \"https://"));
+        assert!(told(Some("ftp://jaeger:4318"), &[]).starts_with("the OTLP endpoint option is \"ftp://"));
         assert!(told(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "jaeger:4317")]).contains("http://host:4318"));
         assert!(
             told(endpoint, &[("OTEL_TRACES_SAMPLER", "xray")]).starts_with("OTEL_TRACES_SAMPLER is \"xray\"")

@@ -1,6 +1,8 @@
 //! How spans get out: OTLP over HTTP from a bounded queue, on a thread of its own. Nobody ever waits for
 //! it; what gets lost is counted, and told once.
 
+mod client;
+
 use std::{
     future::Future,
     sync::{
@@ -11,7 +13,7 @@ use std::{
 };
 
 use opentelemetry::{Context, trace::TracerProvider as _};
-use opentelemetry_otlp::{Protocol, WithExportConfig};
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
@@ -194,6 +196,7 @@ impl Export {
     pub(crate) fn over_http(settings: &OtlpSettings, metrics: &Metrics) -> Result<Self, TelemetryError> {
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
+            .with_http_client(client::client(settings)?)
             // Also where OTEL_EXPORTER_OTLP_PROTOCOL says grpc: this program speaks nothing else.
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&settings.endpoint)

@@ -1,8 +1,8 @@
 //! What happens to spans when the collector is well, dead, or hangs: over real sockets.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    io::{BufRead as _, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpListener},
     sync::mpsc,
     time::Instant,
 };
@@ -28,6 +28,8 @@ fn metrics() -> Metrics {
 fn settings(endpoint: String, queue_size: usize) -> OtlpSettings {
     OtlpSettings {
         endpoint,
+        certificate: None,
+        timeout: Duration::from_secs(10),
         ratio: 1.0,
         queue_size,
         delay: Duration::from_secs(1),
@@ -73,8 +75,8 @@ fn listener() -> (TcpListener, String) {
 }
 
 /// One request's path and body, answered with 200.
-fn take_request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
-    let mut reader = BufReader::new(stream);
+fn take_request(mut stream: impl Read + Write) -> Option<(String, Vec<u8>)> {
+    let mut reader = BufReader::new(&mut stream);
     let mut first = String::new();
     if reader.read_line(&mut first).ok()? == 0 {
         return None;
@@ -91,7 +93,6 @@ fn take_request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    let mut stream = stream;
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
     Some((first, body))
 }
@@ -119,6 +120,63 @@ fn everything_is_sent_before_the_shutdown_returns() {
     assert!(contains(b"kube-provisioner"), "the service name");
     assert!(contains(&9_999_u128.to_be_bytes()), "the last trace's id");
     assert!(contains(b"k8s.persistentvolumeclaim.uid"));
+}
+
+/// A collector with this certificate for 127.0.0.1; the lines of the requests that it takes.
+fn encrypted(signed: rcgen::CertifiedKey<rcgen::KeyPair>) -> (String, mpsc::Receiver<String>) {
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(signed.signing_key.serialize_der().into());
+    let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![signed.cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let (listener, endpoint) = listener();
+    let (lines, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::StreamOwned::new(session, stream);
+            while let Some((line, _)) = take_request(&mut stream) {
+                let _ = lines.send(line);
+            }
+        }
+    });
+    (endpoint.replace("http:", "https:"), received)
+}
+
+#[test]
+fn over_tls_spans_go_to_a_collector_that_is_trusted_and_to_no_other() {
+    let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let authority = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(authority.path(), signed.cert.pem()).unwrap();
+    let (endpoint, received) = encrypted(signed);
+    let send = |certificate: Option<&std::path::Path>| {
+        let metrics = metrics();
+        let certificate = certificate.map(Into::into);
+        let settings = OtlpSettings { certificate, ..settings(endpoint.clone(), 100) };
+        let export = Export::over_http(&settings, &metrics).unwrap();
+        make_spans(&export, 3);
+        assert_eq!(export.shutdown(LONG), Ok(()));
+        (exported(&metrics), dropped(&metrics, "export_failed"))
+    };
+    assert_eq!(send(Some(authority.path())), (3, 0));
+    assert!(received.try_iter().all(|line| line.starts_with("POST /v1/traces ")));
+    let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(authority.path(), other.cert.pem()).unwrap();
+    assert_eq!(send(Some(authority.path())), (0, 3));
+}
+
+#[test]
+fn authorities_that_can_not_be_read_are_named_at_the_start() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for path in [file.path(), std::path::Path::new("/nowhere/ca.pem")] {
+        let certificate = Some(path.into());
+        let settings = OtlpSettings { certificate, ..settings("https://jaeger:4318".to_owned(), 100) };
+        let told = Export::over_http(&settings, &metrics()).unwrap_err().to_string();
+        assert!(told.contains(&path.display().to_string()), "{told}");
+    }
 }
 
 #[test]

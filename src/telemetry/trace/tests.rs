@@ -46,6 +46,8 @@ impl Replica {
         let clock = ManualClock::default();
         let settings = OtlpSettings {
             endpoint: String::new(),
+            certificate: None,
+            timeout: Duration::from_secs(10),
             ratio,
             queue_size: 1000,
             delay: Duration::from_secs(1),
