@@ -115,6 +115,20 @@ impl Programs {
     }
 }
 
+impl Programs {
+    /// What is measured beside each other, the product first and then the program on the Go library unless `only_ours`;
+    /// release builds.
+    ///
+    /// # Errors
+    /// If something cannot be built.
+    pub async fn side_by_side(only_ours: bool) -> Result<(Vec<Kind>, Self)> {
+        if only_ours {
+            return Ok((vec![Kind::Ours], Self::only_ours(Profile::Release).await?));
+        }
+        Ok((vec![Kind::Ours, Kind::GoPeer], Self::build(Profile::Release).await?))
+    }
+}
+
 /// The candidates' common ground: a share of a control plane, and a class.
 pub struct Cast<'a> {
     /// The share of the control plane.

@@ -15,15 +15,16 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::json;
 
-use super::cast::{Candidate, Cast, DEADLINE, Kind, Programs, Timing};
+use super::{
+    cast::{Candidate, Cast, DEADLINE, Kind, Programs, Timing},
+    numbers::rounded,
+};
 use crate::{
     binaries::Program,
     cluster::{self, Scope},
     control_plane::{ControlPlane, Options},
     ledger::audit,
-    procfs,
-    product::Profile,
-    wait,
+    procfs, wait,
 };
 
 /// Whose the crowd is.
@@ -223,20 +224,12 @@ fn volume(number: u32, claim_uid: &str) -> Result<PersistentVolume> {
     }))?)
 }
 
-fn rounded(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
-}
-
 /// Runs the scenario.
 ///
 /// # Errors
 /// If a replica does not start, or ours takes more than it may.
 pub async fn run(options: &Crowd) -> Result<()> {
-    let kinds = if options.only_ours { vec![Kind::Ours] } else { vec![Kind::Ours, Kind::GoPeer] };
-    let programs = match options.only_ours {
-        true => Programs::only_ours(Profile::Release).await?,
-        false => Programs::build(Profile::Release).await?,
-    };
+    let (kinds, programs) = Programs::side_by_side(options.only_ours).await?;
     let plane =
         ControlPlane::start(Options { scheduler: false, audit_log: true, ..Options::default() }).await?;
     let mut all = Vec::new();

@@ -38,6 +38,11 @@ fn rank(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
 }
 
+/// To hundredths: more says nothing of a machine.
+pub(super) fn rounded(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,12 +16,11 @@ use serde::Serialize;
 pub use self::round::{Round, round};
 use super::{
     cast::{Cast, Kind, Programs},
-    numbers::Series,
+    numbers::{Series, rounded},
 };
 use crate::{
     cluster::Scope,
     control_plane::{ControlPlane, Options},
-    product::Profile,
 };
 
 /// One volume and one event.
@@ -115,20 +114,12 @@ impl Measured {
     }
 }
 
-fn rounded(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
-}
-
 /// Runs the scenario.
 ///
 /// # Errors
 /// If a claim is not Bound in time, or ours asks more of the API server than it may.
 pub async fn run(options: &Burst) -> Result<()> {
-    let kinds = if options.only_ours { vec![Kind::Ours] } else { vec![Kind::Ours, Kind::GoPeer] };
-    let programs = match options.only_ours {
-        true => Programs::only_ours(Profile::Release).await?,
-        false => Programs::build(Profile::Release).await?,
-    };
+    let (kinds, programs) = Programs::side_by_side(options.only_ours).await?;
     let plane = ControlPlane::start(Options {
         controller_manager_qps: Some(options.kcm_qps),
         scheduler: false,
